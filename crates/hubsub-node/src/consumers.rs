@@ -3,10 +3,10 @@
 //! acknowledged.
 
 use crate::io::conn::Consumed;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::questions::{Part, Question};
 use crate::io::scatter_gather::Then;
+use crate::io::shard_io::Io;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Delivery, Headers, Record, RecordView};
 use hubsub_types::names::group_of;
@@ -58,13 +58,13 @@ pub fn row_of(source: &[u8]) -> Vec<u8> {
     room
 }
 
-pub fn act(core: &mut Core, wanted: Wanted) {
-    let now = core.rim.now;
+pub fn act(ctx: &mut Ctx, wanted: Wanted) {
+    let now = ctx.io.now;
     match wanted {
         Wanted::Load(source) => {
             let room = row_of(&source);
             let query = HistoryQuery { room: room.clone(), count: 1, after: None, topic: None };
-            core.ask_home(
+            ctx.ask_home(
                 &room,
                 Question::History(query),
                 Then::work(|part| Wanted::Loaded(source, row(part))),
@@ -72,9 +72,9 @@ pub fn act(core: &mut Core, wanted: Wanted) {
         }
         Wanted::Loaded(source, row) => {
             let row = row.as_ref().map(Option::as_deref).map_err(|&code| code);
-            core.broker.consumer_loaded(&source, row, now, &mut core.rim);
+            ctx.broker.consumer_loaded(&source, row, now, &mut ctx.io);
         }
-        Wanted::Save(source, row) => core.say_in(&row_of(&source), &row, ConsumerAsked::Row(source)),
+        Wanted::Save(source, row) => ctx.say_in(&row_of(&source), &row, ConsumerAsked::Row(source)),
         Wanted::Bury(source, record) => {
             let (group, topic) = group_of(&source).unwrap_or_default();
             let to = [DEAD, group, b"/", topic].concat();
@@ -82,22 +82,22 @@ pub fn act(core: &mut Core, wanted: Wanted) {
                 record.headers.as_deref().unwrap_or_default().to_vec();
             headers.push(("hubsub-position".into(), record.position.to_string().into()));
             let asked = ConsumerAsked::Buried(Arc::clone(&source), record.position);
-            core.rim.metrics.consumers_dead_lettered_total.add(1);
-            core.say_with(&to, record.payload(), Some(headers.into()), asked);
+            ctx.io.metrics.consumers_dead_lettered_total.add(1);
+            ctx.say_with(&to, record.payload(), Some(headers.into()), asked);
         }
     }
 }
 
 /// Handles the outcome of a request. A record whose dead letter is published is acknowledged, so that it is not
 /// redelivered; if that failed, it is retried.
-pub fn answered(core: &mut Core, asked: ConsumerAsked, outcome: Result<u64, ErrorCode>) {
-    let now = core.rim.now;
+pub fn answered(ctx: &mut Ctx, asked: ConsumerAsked, outcome: Result<u64, ErrorCode>) {
+    let now = ctx.io.now;
     match asked {
         ConsumerAsked::Row(source) => {
-            core.broker.consumer_saved(&source, outcome.is_ok(), now, &mut core.rim);
+            ctx.broker.consumer_saved(&source, outcome.is_ok(), now, &mut ctx.io);
         }
         ConsumerAsked::Buried(source, position) if outcome.is_ok() => {
-            core.broker.acknowledge(&source, position, now, &mut core.rim);
+            ctx.broker.acknowledge(&source, position, now, &mut ctx.io);
         }
         ConsumerAsked::Buried(..) => {}
     }
@@ -109,26 +109,26 @@ fn row(part: Option<Part>) -> Result<Option<Vec<u8>>, ErrorCode> {
 }
 
 /// Redelivers a closed client's unacknowledged records to other members.
-pub fn give_away(core: &mut Core, consumed: Vec<Consumed>) {
+pub fn give_away(ctx: &mut Ctx, consumed: Vec<Consumed>) {
     for Consumed { group, record } in consumed {
-        core.broker.give_to_another(&group, record, core.rim.now, &mut core.rim);
+        ctx.broker.give_to_another(&group, record, ctx.io.now, &mut ctx.io);
     }
 }
 
 /// Delivers a record to a Redis client as a member of a group.
-pub(crate) fn deliver_consumed(rim: &mut Rim, conn: u32, group: &[u8], record: &RecordView<'_>) -> Delivery {
-    let Some(key) = rim.conns.key_at(conn) else { return Delivery::Full };
-    let Some(c) = rim.conns.get_mut(key) else { return Delivery::Full };
+pub(crate) fn deliver_consumed(io: &mut Io, conn: u32, group: &[u8], record: &RecordView<'_>) -> Delivery {
+    let Some(key) = io.conns.key_at(conn) else { return Delivery::Full };
+    let Some(c) = io.conns.get_mut(key) else { return Delivery::Full };
     let waits = c.output.as_ref().is_some_and(|output| output.pending_bytes() > 0);
-    let is_full = c.extra().consumed.len() as u64 >= rim.limits.consumer_window_records;
-    if is_full || (waits && rim.is_full_at(conn)) {
+    let is_full = c.extra().consumed.len() as u64 >= io.limits.consumer_window_records;
+    if is_full || (waits && io.is_full_at(conn)) {
         return Delivery::Full;
     }
     let headers: Headers = (!record.headers.is_empty()).then(|| record.headers.into());
     let mut kept =
         Record::new(record.namespace, record.topic, record.payload, record.publisher.into(), headers);
     (kept.position, kept.timestamp_us, kept.qos) = (record.position, record.timestamp_us, record.qos);
-    if let Some(c) = rim.conns.get_mut(key) {
+    if let Some(c) = io.conns.get_mut(key) {
         let consumed = &mut c.extra().consumed;
         // New records arrive in order; a redelivered one may already be at this client. Records without a
         // position (from classes that create no room) are always new.
@@ -141,8 +141,8 @@ pub(crate) fn deliver_consumed(rim: &mut Rim, conn: u32, group: &[u8], record: &
         }
     }
     let name = group_of(group).map_or(group, |(name, _)| name);
-    rim.metrics.delivered_total.add(1);
-    rim.push_behind(key, |out, proto| {
+    io.metrics.delivered_total.add(1);
+    io.push_behind(key, |out, proto| {
         resp::push_header(out, proto, 5);
         resp::bulk(out, b"consume");
         resp::bulk(out, record.topic);

@@ -4,12 +4,12 @@
 use crate::control::Control;
 use crate::io::classes::ClassesNow;
 use crate::io::conn::Conn;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::inbox::{Inbox, Inboxes, Mailer};
 use crate::io::listener::ListenerKind;
 use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
+use crate::io::shard_io::Io;
 use crate::io::transport::Transport;
 use crate::link::Board;
 use crate::shard::HOOKS;
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 pub struct Lone {
-    pub core: Core,
+    pub ctx: Ctx,
     pub control: Arc<Control>,
     listener: TcpListener,
     /// Registered with the waker; never polled.
@@ -83,14 +83,9 @@ impl Lone {
             board: Arc::new(board),
             classes: now,
         };
-        let rim = Rim::new(info, limits, Now::default(), mailer, ends);
+        let io = Io::new(info, limits, Now::default(), mailer, ends);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Lone {
-            core: Core { broker: Broker::new(settings), rim, hooks: HOOKS },
-            control,
-            listener,
-            _poll: poll,
-        }
+        Lone { ctx: Ctx { broker: Broker::new(settings), io, hooks: HOOKS }, control, listener, _poll: poll }
     }
 
     /// Adds a connection. Returns its key and the peer's socket.
@@ -98,9 +93,9 @@ impl Lone {
         let peer = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let (socket, _) = self.listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
-        let io = Transport::Plain(mio::net::TcpStream::from_std(socket));
-        let key = self.core.rim.add(Conn::new(io, ListenerKind::Redis, 1, 0));
-        self.core.broker.connected(key);
+        let transport = Transport::Plain(mio::net::TcpStream::from_std(socket));
+        let key = self.ctx.io.add(Conn::new(transport, ListenerKind::Redis, 1, 0));
+        self.ctx.broker.connected(key);
         (key, peer)
     }
 }

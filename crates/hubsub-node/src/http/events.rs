@@ -8,11 +8,11 @@
 
 use super::{refuse, write_refused};
 use crate::io::access;
-use crate::io::context::{Rim, Timer};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::origin_check::fields_for;
 use crate::io::output::Opening;
 use crate::io::output::{Pending, Slot};
+use crate::io::shard_io::{Io, Timer};
 use hubsub_route::{Answer, Attached, Namespace, Outcome, RecordView, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Position};
 use hubsub_wire::events::{
@@ -22,19 +22,19 @@ use hubsub_wire::http::{Refusal, Request, write_stream_head};
 use hubsub_wire::phoenix::{self, EVENT_HEADER, FORM_HEADER, Form, Payload};
 
 /// Starts a stream for a request.
-pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
+pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>) {
     let wanted = match EventsRequest::read(request) {
         Ok(wanted) => wanted,
-        Err(refusal) => return refuse(&mut core.rim, key, request.origin, refusal),
+        Err(refusal) => return refuse(&mut ctx.io, key, request.origin, refusal),
     };
-    let Some(principal) = core.rim.access.principal_of(wanted.token.as_deref()) else {
-        return refuse(&mut core.rim, key, request.origin, Refusal::Denied);
+    let Some(principal) = ctx.io.access.principal_of(wanted.token.as_deref()) else {
+        return refuse(&mut ctx.io, key, request.origin, Refusal::Denied);
     };
-    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    let Some(conn) = ctx.io.conns.get_mut(key) else { return };
     conn.principal = principal;
     conn.io.become_events();
-    core.rim.states.http.streams += 1;
-    let now = core.rim.now;
+    ctx.io.states.http.streams += 1;
+    let now = ctx.io.now;
     let (start, after) = match wanted.start {
         phoenix::Start::Live => (Start::Live, None),
         phoenix::Start::Last(count) => (Start::Last(count), None),
@@ -45,27 +45,27 @@ pub(super) fn begin(core: &mut Core, key: ConnKey, request: &Request<'_>) {
     };
     let opening = Opening { after, origin: request.origin.map(Into::into) };
     // Topics that browsers may not join are not readable this way, either.
-    let is_open = core.rim.states.phoenix.rules.opens(&wanted.topic);
-    let outcome = if is_open && core.rim.access.allowed(principal, access::Action::Subscribe, &wanted.topic) {
+    let is_open = ctx.io.states.phoenix.rules.opens(&wanted.topic);
+    let outcome = if is_open && ctx.io.access.allowed(principal, access::Action::Subscribe, &wanted.topic) {
         let wish = Wish { topic: &wanted.topic, namespace: Namespace::Global, start };
-        core.broker.subscribe(core.rim.ticket(key), key, wish, now, &mut core.rim)
+        ctx.broker.subscribe(ctx.io.ticket(key), key, wish, now, &mut ctx.io)
     } else {
         Outcome::Now(Err(ErrorCode::NotAllowed))
     };
     match outcome {
-        Outcome::Later => core.rim.wait(key, Pending::Events(Box::new(opening))),
+        Outcome::Later => ctx.io.wait(key, Pending::Events(Box::new(opening))),
         Outcome::Now(attached) => {
-            let head = open(&mut core.rim, key, &opening, attached);
-            core.rim.push(key, |out, _| out.extend_from_slice(&head));
+            let head = open(&mut ctx.io, key, &opening, attached);
+            ctx.io.push(key, |out, _| out.extend_from_slice(&head));
             // The requested older records follow.
-            core.broker.drained(key, core.rim.now, &mut core.rim);
+            ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
         }
     }
 }
 
 /// Fills the slot of a request with the broker's reply.
-pub fn answer(rim: &mut Rim, key: ConnKey, slot: u32, answer: Answer) {
-    let output = rim.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
+pub fn answer(io: &mut Io, key: ConnKey, slot: u32, answer: Answer) {
+    let output = io.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
     let (Some(Slot::Waiting(place)), Answer::Attached(attached)) =
         (output.and_then(|output| output.waiting(slot)), answer)
     else {
@@ -74,23 +74,23 @@ pub fn answer(rim: &mut Rim, key: ConnKey, slot: u32, answer: Answer) {
     let Pending::Events(opening) = std::mem::replace(place, Pending::Confirm(Vec::new())) else {
         unreachable!("a stream opens one slot")
     };
-    let head = open(rim, key, &opening, attached);
-    rim.resolve(key, slot, |out, _, _| out.extend_from_slice(&head));
+    let head = open(io, key, &opening, attached);
+    io.resolve(key, slot, |out, _, _| out.extend_from_slice(&head));
 }
 
 /// The start of the response. A refusal also ends the connection.
-fn open(rim: &mut Rim, key: ConnKey, opening: &Opening, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
+fn open(io: &mut Io, key: ConnKey, opening: &Opening, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
     let (mut out, origin) = (Vec::new(), opening.origin.as_deref());
     match attached {
         Ok(attached) => {
             write_stream_head(&mut out, CONTENT_TYPE, &fields_for(origin));
             write_beginning(&mut out, opening.after, &attached);
-            rim.timers.set(rim.now.mono_ms + rim.limits.events_heartbeat_ms, Timer::Beat(key));
+            io.timers.set(io.now.mono_ms + io.limits.events_heartbeat_ms, Timer::Beat(key));
         }
         Err(refused) => {
-            rim.metrics.events_refused_total.add(1);
+            io.metrics.events_refused_total.add(1);
             write_refused(&mut out, origin, refused);
-            rim.close_soon(key);
+            io.close_soon(key);
         }
     }
     out
@@ -115,12 +115,12 @@ fn write_beginning(out: &mut Vec<u8>, after: Option<Position>, attached: &Attach
 }
 
 /// Sends a heartbeat if the stream is idle.
-pub fn beat(rim: &mut Rim, key: ConnKey) {
-    let Some(conn) = rim.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
+pub fn beat(io: &mut Io, key: ConnKey) {
+    let Some(conn) = io.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
     if conn.output.is_none() {
-        rim.push(key, |out, _| out.extend_from_slice(HEARTBEAT));
+        io.push(key, |out, _| out.extend_from_slice(HEARTBEAT));
     }
-    rim.timers.set(rim.now.mono_ms + rim.limits.events_heartbeat_ms, Timer::Beat(key));
+    io.timers.set(io.now.mono_ms + io.limits.events_heartbeat_ms, Timer::Beat(key));
 }
 
 /// Appends a record in the encoding of all streams.

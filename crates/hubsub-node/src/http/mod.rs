@@ -13,10 +13,10 @@ mod events;
 pub use events::{answer, beat, encode, write_gap};
 
 use crate::io::conn::Flags;
-use crate::io::context::{Rim, Timer};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::io::origin_check::{ForeignOrigin, fields_for};
+use crate::io::shard_io::{Io, Timer};
 use crate::io::transport::is_poll;
 use hubsub_types::{ConnKey, ErrorCode, Limits};
 use hubsub_wire::events::topic_of;
@@ -35,11 +35,11 @@ const BODY_MESSAGES: u64 = 2;
 
 /// Handles the first request of a connection's input and returns its length in bytes; `None` if it is
 /// incomplete or must wait for the response to the previous one.
-pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
-    let second = core.rim.second();
-    let Limits { phoenix_message_bytes_max, input_shard_bytes_max, .. } = core.rim.limits;
+pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
+    let second = ctx.io.second();
+    let Limits { phoenix_message_bytes_max, input_shard_bytes_max, .. } = ctx.io.limits;
     let body_bytes_max = BODY_MESSAGES * phoenix_message_bytes_max;
-    let conn = core.rim.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
+    let conn = ctx.io.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
     if conn.io.is_events() {
         return (!input.is_empty()).then_some(input.len());
     }
@@ -51,80 +51,80 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
         Ok(None) => return None,
         Ok(Some(request)) => request,
         Err(refusal) => {
-            refuse(&mut core.rim, key, None, refusal);
+            refuse(&mut ctx.io, key, None, refusal);
             return Some(input.len());
         }
     };
     if !conn.flags.any(Flags::HANDSHAKED) {
         conn.flags.set(Flags::HANDSHAKED, true);
-        core.rim.timers.set(core.rim.now.mono_ms + core.rim.limits.phoenix_silence_ms, Timer::Idle(key));
+        ctx.io.timers.set(ctx.io.now.mono_ms + ctx.io.limits.phoenix_silence_ms, Timer::Idle(key));
     }
-    let welcome = core.rim.info.pages.welcome(request.origin, request.host, own);
+    let welcome = ctx.io.info.pages.welcome(request.origin, request.host, own);
     let whole = request.len.saturating_add(usize::try_from(request.body_bytes).unwrap_or(usize::MAX));
     if let Err(stranger) = welcome {
-        turn_away(&mut core.rim, key, &stranger);
+        turn_away(&mut ctx.io, key, &stranger);
     } else if topic_of(request.path).is_some() {
-        events::begin(core, key, &request);
+        events::begin(ctx, key, &request);
     } else if !is_poll(request.path) {
-        refuse(&mut core.rim, key, request.origin, Refusal::Path);
+        refuse(&mut ctx.io, key, request.origin, Refusal::Path);
     } else if request.body_bytes > body_bytes_max || whole as u64 > input_shard_bytes_max {
-        crate::phoenix::poll::refuse_long(core, key, &request);
+        crate::phoenix::poll::refuse_long(ctx, key, &request);
     } else {
         let body = input.get(request.len..whole)?;
-        if let Some(conn) = core.rim.conns.get_mut(key) {
+        if let Some(conn) = ctx.io.conns.get_mut(key) {
             conn.active_s = second;
         }
-        crate::phoenix::poll::request(core, key, &request, body);
+        crate::phoenix::poll::request(ctx, key, &request, body);
         return Some(whole);
     }
     Some(input.len())
 }
 
 /// Closes a connection that has sent no complete request for too long, even if one has begun to arrive.
-pub fn look_whether_idle(rim: &mut Rim, key: ConnKey) {
-    let (second, silence_ms) = (rim.second(), rim.limits.phoenix_silence_ms);
-    let Some(conn) = rim.conns.get(key).filter(|conn| conn.io.is_http() && !conn.io.is_events()) else {
+pub fn look_whether_idle(io: &mut Io, key: ConnKey) {
+    let (second, silence_ms) = (io.second(), io.limits.phoenix_silence_ms);
+    let Some(conn) = io.conns.get(key).filter(|conn| conn.io.is_http() && !conn.io.is_events()) else {
         return;
     };
     let silent_ms = u64::from(second - conn.active_s) * 1000;
     match silence_ms.saturating_sub(silent_ms) {
-        _ if conn.io.awaits_answer() => rim.timers.set(rim.now.mono_ms + silence_ms, Timer::Idle(key)),
-        0 => rim.close_now(key),
-        left_ms => rim.timers.set(rim.now.mono_ms + left_ms, Timer::Idle(key)),
+        _ if conn.io.awaits_answer() => io.timers.set(io.now.mono_ms + silence_ms, Timer::Idle(key)),
+        0 => io.close_now(key),
+        left_ms => io.timers.set(io.now.mono_ms + left_ms, Timer::Idle(key)),
     }
 }
 
 /// Refuses a request and logs the reason.
-fn refuse(rim: &mut Rim, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
-    rim.log_conn(Level::Info, "request refused", key, vec![("reason", refusal.to_string())]);
-    end(rim, key, origin, refusal);
+fn refuse(io: &mut Io, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
+    io.log_conn(Level::Info, "request refused", key, vec![("reason", refusal.to_string())]);
+    end(io, key, origin, refusal);
 }
 
 /// Refuses a request of a page whose origin or host is not allowed.
-fn turn_away(rim: &mut Rim, key: ConnKey, stranger: &ForeignOrigin) {
-    rim.note_stranger(key, stranger);
+fn turn_away(io: &mut Io, key: ConnKey, stranger: &ForeignOrigin) {
+    io.note_stranger(key, stranger);
     let refusal = match stranger {
         ForeignOrigin::Origin(_) => Refusal::Origin,
         ForeignOrigin::Host(_) => Refusal::Host,
     };
-    end(rim, key, None, refusal);
+    end(io, key, None, refusal);
 }
 
 /// Closes a connection with much unfinished input because the shard's sum is too large.
-pub fn refuse_debtor(rim: &mut Rim, key: ConnKey) {
+pub fn refuse_debtor(io: &mut Io, key: ConnKey) {
     let asks = |conn: &crate::io::conn::Conn| !conn.io.awaits_answer() && !conn.io.is_events();
-    if rim.conns.get(key).is_some_and(asks) {
-        refuse(rim, key, None, Refusal::Debtor);
+    if io.conns.get(key).is_some_and(asks) {
+        refuse(io, key, None, Refusal::Debtor);
     } else {
         // The client would take an error for the response that it waits for.
-        rim.close_now(key);
+        io.close_now(key);
     }
 }
 
-fn end(rim: &mut Rim, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
-    rim.metrics.events_refused_total.add(1);
-    rim.push(key, |out, _| refusal.write(out, &fields_for(origin)));
-    rim.close_soon(key);
+fn end(io: &mut Io, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
+    io.metrics.events_refused_total.add(1);
+    io.push(key, |out, _| refusal.write(out, &fields_for(origin)));
+    io.close_soon(key);
 }
 
 /// Writes the response to a request that the broker refused.

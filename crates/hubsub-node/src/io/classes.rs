@@ -4,7 +4,7 @@
 //! broker's copy and checks for a newer one each time that it has taken mail: so the receiver of a letter has
 //! classes at least as new as its sender had.
 
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_route::Hubs;
 use hubsub_types::ClassTable;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,15 +55,15 @@ impl ClassesNow {
     }
 }
 
-impl Core {
+impl Ctx {
     /// Applies classes that were set since the last call.
     pub(crate) fn see_classes(&mut self) {
-        let changes = self.rim.classes.changes();
-        if changes == self.rim.classes_seen {
+        let changes = self.io.classes.changes();
+        if changes == self.io.classes_seen {
             return;
         }
-        self.rim.classes_seen = changes;
-        let (classes, hubs) = self.rim.classes.both();
-        self.broker.set_classes(classes, hubs, self.rim.now, &mut self.rim);
+        self.io.classes_seen = changes;
+        let (classes, hubs) = self.io.classes.both();
+        self.broker.set_classes(classes, hubs, self.io.now, &mut self.io);
     }
 }

@@ -9,12 +9,12 @@ use encoded::variant_of;
 pub(crate) use encoded::{EVENTS, Encoded};
 
 use super::conn::{Conn, Flags};
-use super::context::{Rim, TURN_BYTES};
 use super::log_lines::Level;
 use super::meter::{BYTES_OUT, MESSAGES_OUT};
 use super::output::Tag;
 use super::questions::Part;
 use super::scatter_gather::GatherMail;
+use super::shard_io::{Io, TURN_BYTES};
 use hubsub_route::{Ask, CloseReason, Delivery, RecordView, Via};
 use hubsub_types::{OnGap, OnSlow};
 
@@ -26,7 +26,7 @@ const ARENA_BYTES: usize = 4 * TURN_BYTES;
 
 // The common delivery is one function, and each rare case has its own, so that the common one keeps its
 // values in registers.
-impl Rim {
+impl Io {
     /// Adds a record for a connection to the turn's output.
     #[inline(always)]
     pub(crate) fn deliver_at_once(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {

@@ -2,8 +2,8 @@
 //! does not take become the connection's queue, which is written once the socket is writable.
 
 use crate::io::conn::{Conn, Flags};
-use crate::io::context::{REPLIES, Rim};
 use crate::io::output::{Bytes, Frame, Output, Piece};
+use crate::io::shard_io::{Io, REPLIES};
 use crate::shard::encoding::write_gap;
 use hubsub_types::ConnKey;
 use std::io::{ErrorKind, IoSlice};
@@ -17,7 +17,7 @@ const SLICES_MAX: usize = 512;
 /// A connection's cursors and long replies continue while its output is below this, in bytes.
 const LOW_WATER: usize = 32 * 1024;
 
-impl Rim {
+impl Io {
     /// Writes the turn's output of every connection and empties the arenas.
     pub fn flush(&mut self) {
         while let Some(key) = self.dirty.pop() {
@@ -201,4 +201,4 @@ fn piece_bytes<'a>(piece: &'a Piece, arenas: &'a [Vec<u8>]) -> &'a [u8] {
     }
 }
 
-const _: () = assert!(REPLIES as usize == crate::io::context::ARENAS - 1);
+const _: () = assert!(REPLIES as usize == crate::io::shard_io::ARENAS - 1);

@@ -5,8 +5,8 @@
 //! It owns a slot among the shard's connections, from first use on, and the numbers that match replies to
 //! requests.
 
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::Io;
 use crate::shard::internal::{Asked, Work};
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -102,7 +102,7 @@ impl InternalClient {
     }
 }
 
-impl Rim {
+impl Io {
     /// Registers a request of the internal client.
     fn ask_itself(&mut self, key: ConnKey, asked: impl Into<Asked>) -> Ticket {
         let slot = self.own.number(asked);
@@ -119,32 +119,32 @@ pub fn shard_of(name: &[u8], shards: u16) -> ShardId {
     ShardId((hash % u64::from(shards)) as u16)
 }
 
-impl Core {
+impl Ctx {
     pub(crate) fn own_key(&mut self) -> ConnKey {
-        if let Some(key) = self.rim.own.key {
+        if let Some(key) = self.io.own.key {
             return key;
         }
-        let key = self.rim.conns.reserve();
+        let key = self.io.conns.reserve();
         self.broker.connected_itself(key);
-        self.rim.own.key = Some(key);
+        self.io.own.key = Some(key);
         key
     }
 
     /// Subscribes to an internal topic; the outcome is queued as a reply.
     pub(crate) fn watch(&mut self, topic: &[u8], asked: impl Into<Asked>) {
         let key = self.own_key();
-        let ticket = self.rim.ask_itself(key, asked);
+        let ticket = self.io.ask_itself(key, asked);
         let wish = Wish { topic, namespace: Namespace::Global, start: Start::Live };
-        let outcome = self.broker.subscribe(ticket, key, wish, self.rim.now, &mut self.rim);
+        let outcome = self.broker.subscribe(ticket, key, wish, self.io.now, &mut self.io);
         if let Outcome::Now(attached) = outcome {
-            self.rim.answer_own(ticket, Answer::Attached(attached));
+            self.io.answer_own(ticket, Answer::Attached(attached));
         }
     }
 
     /// Ends a subscription of `watch`.
     pub(crate) fn unwatch(&mut self, topic: &[u8]) {
         let key = self.own_key();
-        self.broker.unsubscribe(key, Namespace::Global, topic, self.rim.now, &mut self.rim);
+        self.broker.unsubscribe(key, Namespace::Global, topic, self.io.now, &mut self.io);
     }
 
     /// Publishes to an internal topic.
@@ -161,7 +161,7 @@ impl Core {
         asked: impl Into<Asked>,
     ) {
         let key = self.own_key();
-        let ticket = self.rim.ask_itself(key, asked);
+        let ticket = self.io.ask_itself(key, asked);
         let draft = Draft {
             namespace: Namespace::Global,
             topic,
@@ -172,13 +172,13 @@ impl Core {
             qos: Qos::ExactlyOnce,
             retain: false,
         };
-        if let Outcome::Now(outcome) = self.broker.publish(ticket, draft, self.rim.now, &mut self.rim) {
-            self.rim.answer_own(ticket, Answer::Published(outcome));
+        if let Outcome::Now(outcome) = self.broker.publish(ticket, draft, self.io.now, &mut self.io) {
+            self.io.answer_own(ticket, Answer::Published(outcome));
         }
     }
 }
 
-impl Rim {
+impl Io {
     fn answer_own(&mut self, ticket: Ticket, answer: Answer) {
         if let Asker::Client { slot, .. } = ticket.asker {
             self.own.answer(slot, answer);

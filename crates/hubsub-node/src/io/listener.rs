@@ -9,8 +9,8 @@
 //! spare descriptor, and this listener retries after a pause that grows each time.
 
 use crate::io::conn::Conn;
-use crate::io::context::{Rim, Timer};
 use crate::io::log_lines::Level;
+use crate::io::shard_io::{Io, Timer};
 use crate::io::transport::{Transport, WebSocket};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
@@ -149,7 +149,7 @@ impl Listener {
         self.spare = self.spare.take().or_else(|| File::open("/dev/null").ok());
     }
 
-    pub fn accept(&mut self, rim: &mut Rim, registry: &Registry, added: &mut Vec<hubsub_types::ConnKey>) {
+    pub fn accept(&mut self, io: &mut Io, registry: &Registry, added: &mut Vec<hubsub_types::ConnKey>) {
         self.accepts_more = false;
         for _ in 0..ACCEPTS {
             if self.is_paused || !self.is_open {
@@ -158,32 +158,32 @@ impl Listener {
             match self.socket.accept() {
                 Ok((socket, _)) => {
                     self.pause_ms = PAUSE_MS;
-                    added.extend(admit(socket, self.kind, rim, registry));
+                    added.extend(admit(socket, self.kind, io, registry));
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                Err(e) => self.turn_away(&e, rim),
+                Err(e) => self.turn_away(&e, io),
             }
         }
         self.accepts_more = true;
     }
 
     /// Refuses one client and pauses after `accept` failed for lack of descriptors or memory.
-    fn turn_away(&mut self, error: &io::Error, rim: &mut Rim) {
-        rim.metrics.accept_errors_total.add(1);
+    fn turn_away(&mut self, error: &io::Error, io: &mut Io) {
+        io.metrics.accept_errors_total.add(1);
         if self.spare.take().is_some()
             && let Ok((mut socket, _)) = self.socket.accept()
         {
-            rim.metrics.connections_refused_total.add(1);
+            io.metrics.connections_refused_total.add(1);
             let _ = socket.write(self.kind.full());
         }
         self.spare = File::open("/dev/null").ok();
-        let fields = vec![("error", error.to_string()), ("connections", rim.conns.len().to_string())];
-        if rim.limited_log(crate::io::context::Once::Accept) {
-            rim.lines.log(Level::Error, "cannot accept connections", fields);
+        let fields = vec![("error", error.to_string()), ("connections", io.conns.len().to_string())];
+        if io.limited_log(crate::io::shard_io::Once::Accept) {
+            io.lines.log(Level::Error, "cannot accept connections", fields);
         }
         self.is_paused = true;
-        rim.timers.set(rim.now.mono_ms + self.pause_ms, Timer::Accept(self.kind));
+        io.timers.set(io.now.mono_ms + self.pause_ms, Timer::Accept(self.kind));
         self.pause_ms = (self.pause_ms * 2).min(PAUSE_MS_MAX);
     }
 }
@@ -192,46 +192,46 @@ impl Listener {
 fn admit(
     mut socket: TcpStream,
     kind: ListenerKind,
-    rim: &mut Rim,
+    io: &mut Io,
     registry: &Registry,
 ) -> Option<hubsub_types::ConnKey> {
-    if !rim.info.descriptors.serves(socket.as_raw_fd()) {
-        rim.metrics.connections_refused_total.add(1);
+    if !io.info.descriptors.serves(socket.as_raw_fd()) {
+        io.metrics.connections_refused_total.add(1);
         let _ = socket.write(kind.full());
-        if rim.limited_log(crate::io::context::Once::Full) {
-            let fields = rim.info.descriptors.fields();
-            rim.lines.log(Level::Warning, "connection refused: the descriptors left are reserved", fields);
+        if io.limited_log(crate::io::shard_io::Once::Full) {
+            let fields = io.info.descriptors.fields();
+            io.lines.log(Level::Warning, "connection refused: the descriptors left are reserved", fields);
         }
         return None;
     }
-    let open = rim.info.connections.fetch_add(1, Ordering::Relaxed);
-    if open >= rim.limits.connections_max {
-        rim.info.connections.fetch_sub(1, Ordering::Relaxed);
-        rim.metrics.connections_refused_total.add(1);
+    let open = io.info.connections.fetch_add(1, Ordering::Relaxed);
+    if open >= io.limits.connections_max {
+        io.info.connections.fetch_sub(1, Ordering::Relaxed);
+        io.metrics.connections_refused_total.add(1);
         let _ = socket.write(kind.full());
-        if rim.limited_log(crate::io::context::Once::Full) {
-            let fields = vec![("connections_max", rim.limits.connections_max.to_string())];
-            rim.lines.log(Level::Warning, "connection refused: limit reached", fields);
+        if io.limited_log(crate::io::shard_io::Once::Full) {
+            let fields = vec![("connections_max", io.limits.connections_max.to_string())];
+            io.lines.log(Level::Warning, "connection refused: limit reached", fields);
         }
         return None;
     }
-    crate::io::sys::prepare(&socket, rim.limits.tcp_keepalive_ms, rim.limits.tcp_user_timeout_ms);
-    let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
-    let io = match kind {
+    crate::io::sys::prepare(&socket, io.limits.tcp_keepalive_ms, io.limits.tcp_user_timeout_ms);
+    let id = io.info.clients.fetch_add(1, Ordering::Relaxed);
+    let transport = match kind {
         ListenerKind::WebSocket => {
-            Transport::WebSocket(Some(Box::new(WebSocket::new(socket, rim.info.pages.clone()))))
+            Transport::WebSocket(Some(Box::new(WebSocket::new(socket, io.info.pages.clone()))))
         }
         _ => Transport::Plain(socket),
     };
-    let key = rim.add(Conn::new(io, kind, id, rim.second()));
-    rim.metrics.connections_accepted_total.add(1);
-    let conn = rim.conns.get_mut(key).expect("just added");
+    let key = io.add(Conn::new(transport, kind, id, io.second()));
+    io.metrics.connections_accepted_total.add(1);
+    let conn = io.conns.get_mut(key).expect("just added");
     if registry
         .register(conn.io.source(), Token(key.index as usize), Interest::READABLE | Interest::WRITABLE)
         .is_err()
     {
-        rim.conns.remove(key);
-        rim.info.connections.fetch_sub(1, Ordering::Relaxed);
+        io.conns.remove(key);
+        io.info.connections.fetch_sub(1, Ordering::Relaxed);
         return None;
     }
     Some(key)

@@ -2,18 +2,17 @@
 //!
 //! - [`conn`], [`transport`], [`listener`]: a connection, its socket, how it is accepted
 //! - [`output`], [`reply`], [`fanout`], [`flush`], [`soft_limit`]: its output, from a record or reply to the write
-//! - [`context`], [`core`]: the I/O context of a shard, alone and with the broker
+//! - [`shard_io`], [`context`]: the I/O context of a shard, alone and with the broker
 //! - [`inbox`], [`scatter_gather`], [`questions`]: mail and requests between shards
 //! - [`internal_client`]: the shard's own subscriptions and publishes
 //! - [`log_lines`], [`report`]: log lines and events for the control plane
 //!
-//! [`context::Rim`] names the states of the folders above (`shard::states`), which are to become its parameter.
+//! [`shard_io::Io`] names the states of the folders above (`shard::states`), which are to become its parameter.
 
 pub(crate) mod access;
 pub mod classes;
 pub(crate) mod conn;
 pub(crate) mod context;
-pub(crate) mod core;
 pub mod descriptors;
 pub(crate) mod fanout;
 pub(crate) mod flush;
@@ -33,6 +32,7 @@ pub mod questions;
 pub(crate) mod reply;
 pub(crate) mod report;
 pub(crate) mod scatter_gather;
+pub(crate) mod shard_io;
 pub(crate) mod shared;
 pub(crate) mod slab;
 pub(crate) mod soft_limit;

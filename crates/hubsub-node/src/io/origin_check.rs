@@ -7,8 +7,8 @@
 //!
 //! Invariant: a request without origin is served only under host names that no such page can have.
 
-use crate::io::context::{Once, Rim};
 use crate::io::log_lines::Level;
+use crate::io::shard_io::{Io, Once};
 use hubsub_types::ConnKey;
 use std::error::Error;
 use std::fmt;
@@ -117,7 +117,7 @@ fn without_port(host: &str) -> &str {
     port.map_or(host, |(name, _)| name)
 }
 
-impl Rim {
+impl Io {
     /// Counts and logs a refused request.
     pub fn note_stranger(&mut self, key: ConnKey, stranger: &ForeignOrigin) {
         self.metrics.origins_refused_total.add(1);

@@ -1,19 +1,19 @@
 //! The check whether a client may publish, made once per message in every protocol.
 
 use crate::io::access::Action;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::meter::MESSAGES_IN;
 use hubsub_types::{ConnKey, ErrorCode};
 
-impl Core {
+impl Ctx {
     /// Checks whether a client may publish to a topic now, and counts the publish if so.
     ///
     /// # Errors
     /// It has no permission, or it has reached its publishes per minute.
     pub fn may_publish(&mut self, key: ConnKey, topic: &[u8]) -> Result<(), ErrorCode> {
-        let (limit, minute) = (self.rim.limits.publishes_per_minute_max, self.rim.now.mono_ms / 60_000);
-        let Some(conn) = self.rim.conns.get_mut(key) else { return Err(ErrorCode::Stopping) };
-        if !self.rim.access.allowed(conn.principal, Action::Publish, topic) {
+        let (limit, minute) = (self.io.limits.publishes_per_minute_max, self.io.now.mono_ms / 60_000);
+        let Some(conn) = self.io.conns.get_mut(key) else { return Err(ErrorCode::Stopping) };
+        if !self.io.access.allowed(conn.principal, Action::Publish, topic) {
             return Err(ErrorCode::NotAllowed);
         }
         if limit > 0 {
@@ -27,7 +27,7 @@ impl Core {
             extra.publish_minute.1 += 1;
         }
         conn.meter.totals[MESSAGES_IN] += 1;
-        self.rim.metrics.published_total.add(1);
+        self.io.metrics.published_total.add(1);
         Ok(())
     }
 }

@@ -2,9 +2,9 @@
 //! slot, and later replies wait for it.
 
 use crate::io::conn::{Conn, Flags};
-use crate::io::context::{REPLIES, Rim};
 use crate::io::fanout::FRAME_SHARED;
 use crate::io::output::{Bytes, Frame, Output, Pending, Slot, is_confirm};
+use crate::io::shard_io::{Io, REPLIES};
 use crate::io::shared::Shared;
 use hubsub_route::{Asker, Record, Ticket};
 use hubsub_types::ConnKey;
@@ -28,7 +28,7 @@ impl Output {
     }
 }
 
-impl Rim {
+impl Io {
     /// Replies to the current command.
     #[inline]
     pub fn reply(&mut self, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto)) {

@@ -1,11 +1,11 @@
 //! Scatter-gather requests to shards: the responses are collected and handed on together.
 
 use crate::io::access::Action;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::io::output::Pending;
 use crate::io::questions::{Call, Item, Part, Question, Request};
+use crate::io::shard_io::Io;
 use crate::shard::events::Event;
 use crate::shard::internal::Work;
 use ahash::RandomState;
@@ -92,79 +92,77 @@ impl ScatterGather {
     }
 }
 
-impl Core {
+impl Ctx {
     /// Sends a request to one shard or to all of them, this one included.
     pub fn ask(&mut self, to: To, question: Question, then: Then) {
-        let (me, question) = (self.rim.shard, Arc::new(question));
-        let others = (0..self.rim.mailer.shards()).map(ShardId);
+        let (me, question) = (self.io.shard, Arc::new(question));
+        let others = (0..self.io.mailer.shards()).map(ShardId);
         let asked: Vec<ShardId> = match to {
             To::All => others.filter(|&s| s != me).collect(),
             To::One(shard) => Vec::from_iter((shard != me).then_some(shard)),
         };
         let includes_me = to == To::All || to == To::One(me);
-        self.rim.scatter_gather.next = self.rim.scatter_gather.next.wrapping_add(1);
-        let number = self.rim.scatter_gather.next;
+        self.io.scatter_gather.next = self.io.scatter_gather.next.wrapping_add(1);
+        let number = self.io.scatter_gather.next;
         let own = includes_me.then(|| (self.hooks.answer)(self, &question, Ask { shard: me, number }));
         let left = asked.len() + usize::from(matches!(own, Some(None)));
         let parts = Vec::from_iter(own.flatten());
         if left == 0 {
-            return self.rim.finish(parts, then);
+            return self.io.finish(parts, then);
         }
-        self.rim.scatter_gather.open.insert(number, Incomplete { left, parts, then });
+        self.io.scatter_gather.open.insert(number, Incomplete { left, parts, then });
         for shard in asked {
-            self.rim
-                .mailer
-                .post(shard, GatherMail::Ask { from: me, number, question: Arc::clone(&question) });
+            self.io.mailer.post(shard, GatherMail::Ask { from: me, number, question: Arc::clone(&question) });
         }
     }
 
     /// Sends a request to the shard where a room lives. A request for history waits on this shard until the
     /// room's place is known; others go to the node that leads the room, which knows it.
     pub fn ask_home(&mut self, room: &[u8], question: Question, then: Then) {
-        let waits = matches!(question, Question::History(_)).then_some(self.rim.shard);
+        let waits = matches!(question, Question::History(_)).then_some(self.io.shard);
         match self.broker.home_of(room).map(|home| home.or(waits)) {
             Ok(Some(shard)) => self.ask(To::One(shard), question, then),
-            Ok(None) => self.rim.finish(vec![Part::Refused(ErrorCode::HubClosed)], then),
-            Err(refused) => self.rim.finish(vec![Part::Refused(refused)], then),
+            Ok(None) => self.io.finish(vec![Part::Refused(ErrorCode::HubClosed)], then),
+            Err(refused) => self.io.finish(vec![Part::Refused(refused)], then),
         }
     }
 
     /// Counts the subscribers of each topic: in the whole cluster, or on all shards of a single node.
     pub fn ask_counts(&mut self, namespace: Namespace, topics: &[&[u8]], then: Then) {
-        self.rim.scatter_gather.next = self.rim.scatter_gather.next.wrapping_add(1);
-        let number = self.rim.scatter_gather.next;
+        self.io.scatter_gather.next = self.io.scatter_gather.next.wrapping_add(1);
+        let number = self.io.scatter_gather.next;
         if topics.is_empty() {
-            return self.rim.finish(Vec::new(), then);
+            return self.io.finish(Vec::new(), then);
         }
-        self.rim
+        self.io
             .scatter_gather
             .open
             .insert(number, Incomplete { left: topics.len(), parts: Vec::new(), then });
         for (topic, item) in topics.iter().zip(0u32..) {
-            let (shard, now) = (self.rim.shard, self.rim.now);
+            let (shard, now) = (self.io.shard, self.io.now);
             let ticket = Ticket { shard, asker: Asker::Gathering { number, item } };
-            if let Outcome::Now(count) = self.broker.subscribers(ticket, namespace, topic, now, &mut self.rim)
+            if let Outcome::Now(count) = self.broker.subscribers(ticket, namespace, topic, now, &mut self.io)
             {
-                self.rim.gather(number, Part::Counted(item, count));
+                self.io.gather(number, Part::Counted(item, count));
             }
         }
     }
 
     /// Asks the control plane where a room is.
     pub fn ask_where(&mut self, room: &[u8], then: Then) {
-        self.rim.scatter_gather.next = self.rim.scatter_gather.next.wrapping_add(1);
-        let number = self.rim.scatter_gather.next;
-        let asked = Event::Locate(u64::from(self.rim.shard.0) << 32 | u64::from(number), room.into());
-        if !self.rim.control.offer(asked) {
-            return self.rim.finish(vec![Part::Refused(ErrorCode::TimedOut)], then);
+        self.io.scatter_gather.next = self.io.scatter_gather.next.wrapping_add(1);
+        let number = self.io.scatter_gather.next;
+        let asked = Event::Locate(u64::from(self.io.shard.0) << 32 | u64::from(number), room.into());
+        if !self.io.control.offer(asked) {
+            return self.io.finish(vec![Part::Refused(ErrorCode::TimedOut)], then);
         }
-        self.rim.scatter_gather.open.insert(number, Incomplete { left: 1, parts: Vec::new(), then });
+        self.io.scatter_gather.open.insert(number, Incomplete { left: 1, parts: Vec::new(), then });
     }
 
     /// Handles another shard's request.
     pub fn answer_question(&mut self, from: ShardId, number: u32, question: &Question) {
         if let Some(part) = (self.hooks.answer)(self, question, Ask { shard: from, number }) {
-            self.rim.mailer.post(from, GatherMail::Part { number, part });
+            self.io.mailer.post(from, GatherMail::Part { number, part });
         }
     }
 
@@ -173,16 +171,16 @@ impl Core {
         let Request { principal, call } = request;
         if let Call::All(question) | Call::Room(_, question) = &call
             && let Some((action, topic)) = needs(question)
-            && !self.rim.access.allowed(principal, action, topic)
+            && !self.io.access.allowed(principal, action, topic)
         {
             let refused = vec![Part::Refused(ErrorCode::NotAllowed)];
-            return self.rim.control.tell(Event::Parts(ticket, refused));
+            return self.io.control.tell(Event::Parts(ticket, refused));
         }
         match call {
             Call::Publish(items) => self.publish_batch(ticket, principal, items),
             Call::All(question) => self.ask(To::All, question, Then::Control(ticket)),
-            Call::Members(room) if !self.rim.access.allowed(principal, Action::Subscribe, &room) => {
-                self.rim.control.tell(Event::Parts(ticket, vec![Part::Refused(ErrorCode::NotAllowed)]));
+            Call::Members(room) if !self.io.access.allowed(principal, Action::Subscribe, &room) => {
+                self.io.control.tell(Event::Parts(ticket, vec![Part::Refused(ErrorCode::NotAllowed)]));
             }
             Call::Members(room) => (self.hooks.ask_members)(self, room, Then::Control(ticket)),
             Call::Room(room, question) => self.ask_home(&room, question, Then::Control(ticket)),
@@ -191,9 +189,9 @@ impl Core {
 
     fn publish_batch(&mut self, ticket: u64, principal: PrincipalId, items: Vec<Item>) {
         let outcomes = vec![Err(ErrorCode::TimedOut); items.len()];
-        self.rim.scatter_gather.batches.insert(ticket, Batch { left: items.len(), outcomes });
+        self.io.scatter_gather.batches.insert(ticket, Batch { left: items.len(), outcomes });
         if items.is_empty() {
-            self.rim.finish_batch(ticket);
+            self.io.finish_batch(ticket);
         }
         for (item, index) in items.into_iter().zip(0u32..) {
             let Item { topic, payload, headers, publisher, producer } = item;
@@ -208,14 +206,14 @@ impl Core {
                 qos: Qos::ExactlyOnce,
                 retain: false,
             };
-            let (shard, now) = (self.rim.shard, self.rim.now);
-            let outcome = if self.rim.access.allowed(principal, Action::Publish, &topic) {
-                self.broker.publish(Ticket { shard, asker }, draft, now, &mut self.rim)
+            let (shard, now) = (self.io.shard, self.io.now);
+            let outcome = if self.io.access.allowed(principal, Action::Publish, &topic) {
+                self.broker.publish(Ticket { shard, asker }, draft, now, &mut self.io)
             } else {
                 Outcome::Now(Err(ErrorCode::NotAllowed))
             };
             if let Outcome::Now(outcome) = outcome {
-                self.rim.answer_control(ticket, index, Answer::Published(outcome));
+                self.io.answer_control(ticket, index, Answer::Published(outcome));
             }
         }
     }
@@ -236,7 +234,7 @@ fn needs(question: &Question) -> Option<(Action, &[u8])> {
     }
 }
 
-impl Rim {
+impl Io {
     /// Opens the slot for the reply to a listing and returns its destination.
     pub fn then_list(&mut self, key: ConnKey, write: Write) -> Then {
         Then::Listing(key, self.open_question(key, LISTING), write)

@@ -4,11 +4,11 @@
 //! Invariant: a connection has at most one such pending timer.
 
 use crate::io::conn::Flags;
-use crate::io::context::{Rim, Timer};
+use crate::io::shard_io::{Io, Timer};
 use hubsub_route::{CloseReason, Sink};
 use hubsub_types::ConnKey;
 
-impl Rim {
+impl Io {
     /// Schedules a check of a connection's soft limit at `due_ms`, unless one is pending: output that
     /// fluctuates sets one timer.
     pub(crate) fn watch_soft_limit(&mut self, conn: u32, due_ms: u64) {
@@ -58,23 +58,23 @@ mod tests {
         Limits { output_soft_bytes: 64 * 1024, output_soft_ms: SOFT_MS, ..Limits::default() }
     }
 
-    fn send(rim: &mut Rim, key: ConnKey, via: Via<'_>, on_slow: OnSlow) -> Delivery {
+    fn send(io: &mut Io, key: ConnKey, via: Via<'_>, on_slow: OnSlow) -> Delivery {
         let payload = [b'.'; 4000];
         let record = Record::new(Namespace::Global, b"t", &payload, Box::default(), None);
-        rim.record_begins();
-        rim.deliver(key.index, via, &record.view(on_slow))
+        io.record_begins();
+        io.deliver(key.index, via, &record.view(on_slow))
     }
 
-    fn output(rim: &Rim, key: ConnKey) -> &Output {
-        rim.conns.get(key).and_then(|c| c.output.as_ref()).unwrap()
+    fn output(io: &Io, key: ConnKey) -> &Output {
+        io.conns.get(key).and_then(|c| c.output.as_ref()).unwrap()
     }
 
     /// Sends until the socket is full, and then until the queue is above its soft limit.
-    fn fill(rim: &mut Rim, key: ConnKey, via: Via<'_>, on_slow: OnSlow) {
+    fn fill(io: &mut Io, key: ConnKey, via: Via<'_>, on_slow: OnSlow) {
         for _ in 0..100_000 {
-            send(rim, key, via, on_slow);
-            rim.flush();
-            if rim.conns.get(key).unwrap().output.as_ref().is_some_and(|o| o.soft_since_ms.is_some()) {
+            send(io, key, via, on_slow);
+            io.flush();
+            if io.conns.get(key).unwrap().output.as_ref().is_some_and(|o| o.soft_since_ms.is_some()) {
                 return;
             }
         }
@@ -82,24 +82,24 @@ mod tests {
     }
 
     /// Reads everything at the peer.
-    fn drain(rim: &mut Rim, key: ConnKey, peer: &mut TcpStream) {
+    fn drain(io: &mut Io, key: ConnKey, peer: &mut TcpStream) {
         let mut bytes = vec![0; 1 << 20];
-        while rim.conns.get(key).unwrap().output.is_some() {
+        while io.conns.get(key).unwrap().output.is_some() {
             assert!(peer.read(&mut bytes).unwrap() > 0);
-            rim.write_queue(key);
+            io.write_queue(key);
         }
     }
 
     /// Advances time by `ms` and handles expired timers. Returns the number of checks.
-    fn pass(rim: &mut Rim, ms: u64) -> usize {
-        rim.now.mono_ms += ms;
+    fn pass(io: &mut Io, ms: u64) -> usize {
+        io.now.mono_ms += ms;
         let mut due = Vec::new();
-        rim.timers.due(rim.now.mono_ms, &mut due);
+        io.timers.due(io.now.mono_ms, &mut due);
         let mut looks = 0;
         for timer in due {
             if let Timer::SoftLimit(key) = timer {
                 looks += 1;
-                rim.end_soft_limit(key);
+                io.end_soft_limit(key);
             }
         }
         looks
@@ -111,12 +111,12 @@ mod tests {
             for on_slow in [OnSlow::Disconnect, OnSlow::DropOldest, OnSlow::Conflate, OnSlow::CatchUp] {
                 let mut lone = Lone::new(limits());
                 let (key, _peer) = lone.connect();
-                let rim = &mut lone.core.rim;
-                fill(rim, key, via, on_slow);
-                pass(rim, SOFT_MS / 2);
-                assert!(!rim.conns.get(key).unwrap().is_closing());
-                pass(rim, SOFT_MS);
-                assert_eq!(rim.conns.get(key).unwrap().is_closing(), on_slow == OnSlow::Disconnect);
+                let io = &mut lone.ctx.io;
+                fill(io, key, via, on_slow);
+                pass(io, SOFT_MS / 2);
+                assert!(!io.conns.get(key).unwrap().is_closing());
+                pass(io, SOFT_MS);
+                assert_eq!(io.conns.get(key).unwrap().is_closing(), on_slow == OnSlow::Disconnect);
             }
         }
     }
@@ -125,42 +125,42 @@ mod tests {
     fn one_record_that_closes_is_enough_until_it_is_written() {
         let mut lone = Lone::new(limits());
         let (key, mut peer) = lone.connect();
-        let rim = &mut lone.core.rim;
-        fill(rim, key, Via::Topic, OnSlow::DropOldest);
-        send(rim, key, Via::Topic, OnSlow::Disconnect);
-        assert_eq!(output(rim, key).closers, 1);
+        let io = &mut lone.ctx.io;
+        fill(io, key, Via::Topic, OnSlow::DropOldest);
+        send(io, key, Via::Topic, OnSlow::Disconnect);
+        assert_eq!(output(io, key).closers, 1);
         // Records dropped for another class's record do not extend this one's time.
-        pass(rim, SOFT_MS - 1);
-        rim.now.mono_ms += 1;
+        pass(io, SOFT_MS - 1);
+        io.now.mono_ms += 1;
         let payload = [b'.'; 4000];
         let record = Record::new(Namespace::Global, b"t", &payload, Box::default(), None);
         let record = record.view(OnSlow::DropOldest);
-        rim.record_begins();
-        assert_eq!(rim.deliver(key.index, Via::Topic, &record), Delivery::Full);
-        rim.squeeze(key.index, Via::Topic, &record, OnSlow::DropOldest, OnGap::Continue);
-        assert_eq!(output(rim, key).closers, 1);
-        drain(rim, key, &mut peer);
-        fill(rim, key, Via::Topic, OnSlow::DropOldest);
-        assert_eq!(output(rim, key).closers, 0);
-        send(rim, key, Via::Topic, OnSlow::Disconnect);
-        pass(rim, 2 * SOFT_MS);
-        assert!(rim.conns.get(key).unwrap().is_closing());
+        io.record_begins();
+        assert_eq!(io.deliver(key.index, Via::Topic, &record), Delivery::Full);
+        io.squeeze(key.index, Via::Topic, &record, OnSlow::DropOldest, OnGap::Continue);
+        assert_eq!(output(io, key).closers, 1);
+        drain(io, key, &mut peer);
+        fill(io, key, Via::Topic, OnSlow::DropOldest);
+        assert_eq!(output(io, key).closers, 0);
+        send(io, key, Via::Topic, OnSlow::Disconnect);
+        pass(io, 2 * SOFT_MS);
+        assert!(io.conns.get(key).unwrap().is_closing());
     }
 
     #[test]
     fn output_that_comes_and_goes_sets_one_timer() {
         let mut lone = Lone::new(limits());
         let (key, mut peer) = lone.connect();
-        let rim = &mut lone.core.rim;
+        let io = &mut lone.ctx.io;
         for _ in 0..5 {
-            fill(rim, key, Via::Topic, OnSlow::Disconnect);
-            drain(rim, key, &mut peer);
-            assert_eq!(pass(rim, 10), 0);
+            fill(io, key, Via::Topic, OnSlow::Disconnect);
+            drain(io, key, &mut peer);
+            assert_eq!(pass(io, 10), 0);
         }
-        fill(rim, key, Via::Topic, OnSlow::Disconnect);
-        assert_eq!(pass(rim, SOFT_MS - 20), 1, "of the first time; it looks again later");
-        assert!(!rim.conns.get(key).unwrap().is_closing());
-        assert_eq!(pass(rim, SOFT_MS), 1);
-        assert!(rim.conns.get(key).unwrap().is_closing());
+        fill(io, key, Via::Topic, OnSlow::Disconnect);
+        assert_eq!(pass(io, SOFT_MS - 20), 1, "of the first time; it looks again later");
+        assert!(!io.conns.get(key).unwrap().is_closing());
+        assert_eq!(pass(io, SOFT_MS), 1);
+        assert!(io.conns.get(key).unwrap().is_closing());
     }
 }

@@ -1,9 +1,9 @@
 //! Detects peers that speak another protocol than their port's. Such a peer gets the clearest error that its
 //! own protocol has, a log line, and a close.
 
-use crate::io::context::{Once, Rim};
 use crate::io::listener::ListenerKind;
 use crate::io::log_lines::Level;
+use crate::io::shard_io::{Io, Once};
 use hubsub_types::ConnKey;
 
 /// A protocol that its first bytes identify.
@@ -94,25 +94,25 @@ const HTTP_ANSWER_OF_MQTT: &[u8] =
 connection: close\r\n\r\nThis is HubSub's MQTT port; HTTP has one of its own.\n";
 
 /// Sends the error to a peer that speaks another protocol, and closes.
-pub fn refuse(rim: &mut Rim, key: ConnKey, stranger: WrongProtocol) {
-    let Some(kind) = rim.conns.get(key).map(|conn| conn.kind) else { return };
-    rim.push(key, |out, _| out.extend_from_slice(stranger.answer(kind)));
-    note(rim, key, stranger);
-    rim.close_soon(key);
+pub fn refuse(io: &mut Io, key: ConnKey, stranger: WrongProtocol) {
+    let Some(kind) = io.conns.get(key).map(|conn| conn.kind) else { return };
+    io.push(key, |out, _| out.extend_from_slice(stranger.answer(kind)));
+    note(io, key, stranger);
+    io.close_soon(key);
 }
 
 /// Counts and logs a refused peer.
-pub fn note(rim: &mut Rim, key: ConnKey, stranger: WrongProtocol) {
-    let Some(kind) = rim.conns.get(key).map(|conn| conn.kind) else { return };
-    rim.metrics.protocol_errors_total.add(1);
-    if rim.limited_log(Once::WrongProtocol) {
+pub fn note(io: &mut Io, key: ConnKey, stranger: WrongProtocol) {
+    let Some(kind) = io.conns.get(key).map(|conn| conn.kind) else { return };
+    io.metrics.protocol_errors_total.add(1);
+    if io.limited_log(Once::WrongProtocol) {
         let fields = vec![("protocol", stranger.name().to_owned())];
         let message = match kind {
             ListenerKind::Mqtt => "another protocol on the MQTT port",
             ListenerKind::WebSocket => "another protocol on the WebSocket port",
             ListenerKind::Redis | ListenerKind::RedisCluster => "another protocol on the Redis port",
         };
-        rim.log_conn(Level::Warning, message, key, fields);
+        io.log_conn(Level::Warning, message, key, fields);
     }
 }
 

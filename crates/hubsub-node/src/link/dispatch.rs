@@ -11,8 +11,8 @@ use super::LinkMail;
 use super::conn::Role;
 use super::links::Links;
 use super::reach::Way;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::Io;
 use crate::presence;
 use hubsub_route::relay::NodeMessage;
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
@@ -42,7 +42,7 @@ pub(crate) enum News {
 /// Bytes of frames passed to another shard, per connection: live, then reads.
 pub(super) type Owed = (ShardId, ConnKey, NodeId, [usize; 2]);
 
-impl Core {
+impl Ctx {
     /// Executes a frame of a link and returns when to credit it.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Core {
         match frame {
             Frame::Message(message) => return self.broker_message(from, message, bytes),
             Frame::Control { id, is_answer, body } => {
-                self.rim.states.links.control_frame(from, id, is_answer, body.0);
+                self.io.states.links.control_frame(from, id, is_answer, body.0);
             }
             frame => crate::link::leads::lead_frame(self, from, &frame)?,
         }
@@ -65,20 +65,20 @@ impl Core {
 
     /// Handles a message between brokers. A node without a cluster ends the link instead of ignoring it.
     fn broker_message(&mut self, via: ConnKey, message: NodeMessage, bytes: usize) -> Result<Credit, End> {
-        let from = self.rim.states.links.node_of(via).filter(|_| self.broker.has_nodes());
+        let from = self.io.states.links.node_of(via).filter(|_| self.broker.has_nodes());
         let Some(from) = from else { return Err(End::OutOfPlace(message.name())) };
-        let (to, own) = (message.shard(self.rim.mailer.shards()), self.rim.shard);
-        if to.0 >= self.rim.mailer.shards() {
+        let (to, own) = (message.shard(self.io.mailer.shards()), self.io.shard);
+        if to.0 >= self.io.mailer.shards() {
             // A response that was never requested.
             return Err(End::OutOfPlace(message.name()));
         }
         if to == own {
-            self.broker.node_message(from, message, self.rim.now, &mut self.rim);
-            let is_behind = self.broker.is_behind(from) || self.rim.mailer.any_congested();
+            self.broker.node_message(from, message, self.io.now, &mut self.io);
+            let is_behind = self.broker.is_behind(from) || self.io.mailer.any_congested();
             return Ok(if is_behind { Credit::Held } else { Credit::Now });
         }
         let mail = LinkMail::Message { from, shard: own, via, message, bytes };
-        self.rim.mailer.post(to, mail);
+        self.io.mailer.post(to, mail);
         Ok(Credit::Elsewhere)
     }
 
@@ -87,25 +87,25 @@ impl Core {
         match mail {
             LinkMail::Message { from, shard, via, message, bytes } => {
                 let lane = usize::from(message.is_read());
-                self.rim.states.links.owe((shard, via, from), lane, bytes);
-                self.broker.node_message(from, message, self.rim.now, &mut self.rim);
+                self.io.states.links.owe((shard, via, from), lane, bytes);
+                self.broker.node_message(from, message, self.io.now, &mut self.io);
             }
             LinkMail::News(news) => self.take_news(&news),
             LinkMail::Begin(identity) => {
                 let incarnation = identity.incarnation;
-                self.rim.states.presence.begin(&identity.node, incarnation);
-                self.rim.states.links.receive(LinkMail::Begin(identity));
-                self.rim.states.links.set_ready(false);
+                self.io.states.presence.begin(&identity.node, incarnation);
+                self.io.states.links.receive(LinkMail::Begin(identity));
+                self.io.states.links.set_ready(false);
                 crate::link::leads::begin_leads(self, incarnation);
             }
             LinkMail::Roster(roster) => {
-                self.rim.states.links.receive(LinkMail::Roster(Arc::clone(&roster)));
+                self.io.states.links.receive(LinkMail::Roster(Arc::clone(&roster)));
                 crate::link::leads::lead_roster(self, &roster);
                 crate::link::ready::ready_roster(self, &roster);
                 let processes = roster.iter().map(|peer| (peer.id, &*peer.node, peer.incarnation));
                 presence::registered(self, processes);
             }
-            mail => self.rim.states.links.receive(mail),
+            mail => self.io.states.links.receive(mail),
         }
         self.tell_news();
     }
@@ -113,8 +113,8 @@ impl Core {
     /// Runs the timers of links.
     #[inline]
     pub fn tick_links(&mut self) {
-        self.rim.states.links.tick();
-        if !self.rim.states.links.news.is_empty() {
+        self.io.states.links.tick();
+        if !self.io.states.links.news.is_empty() {
             self.tell_news();
         }
         crate::link::leads::tick_leads(self);
@@ -123,31 +123,31 @@ impl Core {
 
     /// Notifies all shards of changes of this shard's links.
     pub(super) fn tell_news(&mut self) {
-        for news in std::mem::take(&mut self.rim.states.links.news) {
-            let own = self.rim.shard;
-            for shard in (0..self.rim.mailer.shards()).map(ShardId).filter(|&shard| shard != own) {
-                self.rim.mailer.post(shard, LinkMail::News(news.clone()));
+        for news in std::mem::take(&mut self.io.states.links.news) {
+            let own = self.io.shard;
+            for shard in (0..self.io.mailer.shards()).map(ShardId).filter(|&shard| shard != own) {
+                self.io.mailer.post(shard, LinkMail::News(news.clone()));
             }
             self.take_news(&news);
         }
     }
 
     fn take_news(&mut self, news: &News) {
-        let now = self.rim.now;
+        let now = self.io.now;
         match *news {
             News::Up(node, links, ref way) => {
-                self.rim.states.links.reach.set(node, links, way.clone());
-                self.broker.node_up(node, way.link, links, now, &mut self.rim);
-                if way.link == self.rim.shard.0 {
+                self.io.states.links.reach.set(node, links, way.clone());
+                self.broker.node_up(node, way.link, links, now, &mut self.io);
+                if way.link == self.io.shard.0 {
                     crate::link::leads::lead_link_up(self, node, way.key);
                 }
                 presence::process_up(self, node);
             }
             News::Dead(run) => presence::process_gone(self, run),
             News::Down(node, link) => {
-                self.rim.states.links.reach.unset(node, link);
-                self.broker.node_down(node, link, now, &mut self.rim);
-                if link == self.rim.shard.0 {
+                self.io.states.links.reach.unset(node, link);
+                self.broker.node_down(node, link, now, &mut self.io);
+                if link == self.io.shard.0 {
                     crate::link::leads::lead_link_down(self, node);
                 }
             }
@@ -156,22 +156,22 @@ impl Core {
 
     /// Returns withheld credit for frames that this shard's broker has handled.
     pub fn settle_credit(&mut self) {
-        let Core { broker, rim, .. } = self;
-        if !rim.states.links.held.is_empty() && !rim.mailer.any_congested() {
-            rim.states.links.release(|node| broker.is_behind(node));
+        let Ctx { broker, io, .. } = self;
+        if !io.states.links.held.is_empty() && !io.mailer.any_congested() {
+            io.states.links.release(|node| broker.is_behind(node));
         }
-        for owed in std::mem::take(&mut rim.states.links.owed) {
+        for owed in std::mem::take(&mut io.states.links.owed) {
             let (shard, key, node, bytes) = owed;
             if broker.is_behind(node) {
-                rim.states.links.owed.push(owed);
+                io.states.links.owed.push(owed);
             } else {
-                rim.mailer.post(shard, LinkMail::Handled(key, bytes));
+                io.mailer.post(shard, LinkMail::Handled(key, bytes));
             }
         }
     }
 }
 
-impl Rim {
+impl Io {
     /// Sends a broker's message over the link of a hub; returns it if the link has no room now.
     pub(crate) fn send_to_node(
         &mut self,

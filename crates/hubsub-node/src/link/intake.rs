@@ -8,9 +8,9 @@
 use super::conn::Role;
 use super::dispatch::Credit;
 use super::links::Links;
-use crate::io::context::TURN_BYTES;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::metrics::ShardMetrics;
+use crate::io::shard_io::TURN_BYTES;
 use hubsub_types::{ConnKey, NodeId};
 use hubsub_wire::link::{Lane, Next};
 use mio::event::Event;
@@ -26,8 +26,8 @@ const WRITE_BYTES: usize = 1024 * 1024;
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Handles readiness of a link's socket.
-pub(crate) fn link_event(core: &mut Core, event: &Event, scratch: &mut [u8]) {
-    let links = &mut core.rim.states.links;
+pub(crate) fn link_event(ctx: &mut Ctx, event: &Event, scratch: &mut [u8]) {
+    let links = &mut ctx.io.states.links;
     let Some(key) = links.key_of(event.token()) else { return };
     if !links.connected(key) {
         return;
@@ -41,62 +41,62 @@ pub(crate) fn link_event(core: &mut Core, event: &Event, scratch: &mut [u8]) {
         conn.is_ended = true;
     }
     if event.is_readable() || event.is_read_closed() || event.is_error() {
-        read_link(core, key, scratch);
+        read_link(ctx, key, scratch);
     }
 }
 
 /// Continues to read links that the last turn left.
-pub(crate) fn resume_links(core: &mut Core, scratch: &mut [u8]) {
-    if core.rim.states.links.accepts() {
-        core.rim.states.links.accept();
+pub(crate) fn resume_links(ctx: &mut Ctx, scratch: &mut [u8]) {
+    if ctx.io.states.links.accepts() {
+        ctx.io.states.links.accept();
     }
-    let mut ready = std::mem::take(&mut core.rim.states.links.ready);
+    let mut ready = std::mem::take(&mut ctx.io.states.links.ready);
     for key in ready.drain(..) {
-        if let Some(conn) = core.rim.states.links.conns.get_mut(key) {
+        if let Some(conn) = ctx.io.states.links.conns.get_mut(key) {
             conn.is_ready = false;
-            read_link(core, key, scratch);
+            read_link(ctx, key, scratch);
         }
     }
     // Its allocation is reused.
-    std::mem::swap(&mut core.rim.states.links.ready, &mut ready);
-    core.rim.states.links.ready.append(&mut ready);
+    std::mem::swap(&mut ctx.io.states.links.ready, &mut ready);
+    ctx.io.states.links.ready.append(&mut ready);
 }
 
 /// Reads a bounded amount and handles its frames.
-fn read_link(core: &mut Core, key: ConnKey, scratch: &mut [u8]) {
+fn read_link(ctx: &mut Ctx, key: ConnKey, scratch: &mut [u8]) {
     // Input that arrived before its peer was admitted.
-    if core.rim.states.links.conns.get(key).is_some_and(|conn| conn.reads() && !conn.input.is_empty()) {
-        link_input(core, key, &[]);
+    if ctx.io.states.links.conns.get(key).is_some_and(|conn| conn.reads() && !conn.input.is_empty()) {
+        link_input(ctx, key, &[]);
     }
     for _ in 0..READS {
-        let now = core.rim.states.links.now;
-        let Some(conn) = core.rim.states.links.conns.get_mut(key).filter(|conn| conn.reads()) else {
+        let now = ctx.io.states.links.now;
+        let Some(conn) = ctx.io.states.links.conns.get_mut(key).filter(|conn| conn.reads()) else {
             return;
         };
         match conn.socket.read(scratch) {
-            Ok(0) => return link_eof(core, key),
+            Ok(0) => return link_eof(ctx, key),
             Ok(_) if matches!(conn.role, Role::Closing(_)) => {}
             Ok(n) => {
                 let is_all = n < scratch.len() && !conn.is_ended;
                 if conn.link.heard(now) {
-                    core.rim.states.links.heard_again(key);
+                    ctx.io.states.links.heard_again(key);
                 }
-                core.rim.metrics.links_bytes_in_total.add(n as u64);
-                link_input(core, key, &scratch[..n]);
+                ctx.io.metrics.links_bytes_in_total.add(n as u64);
+                link_input(ctx, key, &scratch[..n]);
                 if is_all {
                     return;
                 }
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => return,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return link_eof(core, key),
+            Err(_) => return link_eof(ctx, key),
         }
     }
-    core.rim.states.links.again(key);
+    ctx.io.states.links.again(key);
 }
 
-fn link_eof(core: &mut Core, key: ConnKey) {
-    let links = &mut core.rim.states.links;
+fn link_eof(ctx: &mut Ctx, key: ConnKey) {
+    let links = &mut ctx.io.states.links;
     let Some(conn) = links.conns.get_mut(key) else { return };
     if let Role::Closing(_) = conn.role {
         drop(links.remove(key));
@@ -107,24 +107,24 @@ fn link_eof(core: &mut Core, key: ConnKey) {
 }
 
 /// Appends input of a link to what it buffered.
-fn link_input(core: &mut Core, key: ConnKey, bytes: &[u8]) {
-    let Some(conn) = core.rim.states.links.conns.get_mut(key) else { return };
+fn link_input(ctx: &mut Ctx, key: ConnKey, bytes: &[u8]) {
+    let Some(conn) = ctx.io.states.links.conns.get_mut(key) else { return };
     let mut input = std::mem::take(&mut conn.input);
     let needed = conn.needed;
     if input.is_empty() {
-        let used = take_frames(core, key, bytes);
+        let used = take_frames(ctx, key, bytes);
         input.extend_from_slice(&bytes[used..]);
     } else {
         input.extend_from_slice(bytes);
         if input.len() >= needed {
-            let used = take_frames(core, key, &input);
+            let used = take_frames(ctx, key, &input);
             input.drain(..used);
         }
     }
     if input.is_empty() && input.capacity() > KEPT_BYTES_MAX {
         input = Vec::new();
     }
-    let (links, mailer) = (&mut core.rim.states.links, &mut core.rim.mailer);
+    let (links, mailer) = (&mut ctx.io.states.links, &mut ctx.io.mailer);
     let Some(conn) = links.conns.get_mut(key) else { return };
     conn.input = input;
     if let Role::Proved(peer, 0) = &conn.role {
@@ -132,14 +132,14 @@ fn link_input(core: &mut Core, key: ConnKey, bytes: &[u8]) {
         links.proved(key, peer, mailer);
     }
     links.soil(key);
-    core.tell_news();
+    ctx.tell_news();
 }
 
 /// Handles the complete frames of the input; returns the bytes consumed.
-fn take_frames(core: &mut Core, key: ConnKey, input: &[u8]) -> usize {
+fn take_frames(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> usize {
     let mut used = 0;
     loop {
-        let links = &mut core.rim.states.links;
+        let links = &mut ctx.io.states.links;
         let now = links.now;
         let Some(conn) = links.conns.get_mut(key).filter(|conn| !matches!(conn.role, Role::Closing(_)))
         else {
@@ -152,12 +152,12 @@ fn take_frames(core: &mut Core, key: ConnKey, input: &[u8]) -> usize {
             }
             Ok(Next::Own(bytes)) => {
                 used += bytes;
-                crate::link::leads::take_beat(core, key);
+                crate::link::leads::take_beat(ctx, key);
             }
             Ok(Next::Up(bytes)) => {
                 used += bytes;
                 links.answered(key);
-                core.tell_news();
+                ctx.tell_news();
             }
             Ok(Next::Proved(peer, bytes)) => {
                 // Nothing more is read before it is admitted.
@@ -168,18 +168,18 @@ fn take_frames(core: &mut Core, key: ConnKey, input: &[u8]) -> usize {
             Ok(Next::Frame(frame, bytes)) => {
                 used += bytes;
                 let lane = frame.lane();
-                match core.link_frame(key, frame, bytes) {
-                    Ok(credit) => core.rim.states.links.count(key, lane, bytes, credit),
+                match ctx.link_frame(key, frame, bytes) {
+                    Ok(credit) => ctx.io.states.links.count(key, lane, bytes, credit),
                     Err(end) => {
-                        let links = &mut core.rim.states.links;
+                        let links = &mut ctx.io.states.links;
                         let Some(conn) = links.conns.get_mut(key) else { return input.len() };
                         conn.link.bye(false, &end.to_string());
                         links.ended(key, &end);
                         return input.len();
                     }
                 }
-                if core.rim.turn_bytes() > TURN_BYTES {
-                    core.flush();
+                if ctx.io.turn_bytes() > TURN_BYTES {
+                    ctx.flush();
                 }
             }
             Err(end) => {

@@ -20,7 +20,7 @@ use super::Event;
 use super::conn::Role;
 use super::links::Links;
 use super::{Board, Registered};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::link::leases::{self, LeadMail};
 use hubsub_lead::{
@@ -234,48 +234,48 @@ impl Links {
 }
 
 /// Links begin, or this process has a new incarnation, which leads nothing of the previous one.
-pub(super) fn begin_leads(core: &mut Core, incarnation: u64) {
-    let rim = &mut core.rim;
+pub(super) fn begin_leads(ctx: &mut Ctx, incarnation: u64) {
+    let io = &mut ctx.io;
     let is_same = |leads: &LeadRim| leads.incarnation == incarnation;
-    if rim.shard != SHARD || rim.states.links.leads.as_deref().is_some_and(is_same) {
+    if io.shard != SHARD || io.states.links.leads.as_deref().is_some_and(is_same) {
         return;
     }
-    let leads = LeadRim::new(incarnation, rim.states.links.lead_timing);
-    for shard in (0..rim.mailer.shards()).map(ShardId) {
-        rim.mailer.post(shard, LeadMail::Life(leads.gate.clone()));
+    let leads = LeadRim::new(incarnation, io.states.links.lead_timing);
+    for shard in (0..io.mailer.shards()).map(ShardId) {
+        io.mailer.post(shard, LeadMail::Life(leads.gate.clone()));
     }
-    rim.states.links.leads = Some(Box::new(leads));
+    io.states.links.leads = Some(Box::new(leads));
     // The previous incarnation's acknowledgements of controllers do not hold.
-    rim.states.links.set_beat(0, 0, 0);
-    show_leads(core);
+    io.states.links.set_beat(0, 0, 0);
+    show_leads(ctx);
 }
 
 /// Applies the registered processes.
-pub(super) fn lead_roster(core: &mut Core, roster: &[Registered]) {
-    call_leads(core, |leads, _| leads.set_registered(roster));
+pub(super) fn lead_roster(ctx: &mut Ctx, roster: &[Registered]) {
+    call_leads(ctx, |leads, _| leads.set_registered(roster));
 }
 
 /// Handles mail about leader leases.
-pub(crate) fn lead_mail(core: &mut Core, mail: LeadMail) {
+pub(crate) fn lead_mail(ctx: &mut Ctx, mail: LeadMail) {
     match mail {
-        LeadMail::Life(_) => _ = core.rim.states.led.take(mail),
+        LeadMail::Life(_) => _ = ctx.io.states.led.take(mail),
         LeadMail::Began(hub, term) => {
-            core.rim.states.led.take(mail);
-            core.broker.took_up(hub, term, core.rim.now, &mut core.rim);
+            ctx.io.states.led.take(mail);
+            ctx.broker.took_up(hub, term, ctx.io.now, &mut ctx.io);
         }
         LeadMail::GiveUp(hub, term) => {
-            let said = core.rim.states.led.take(mail);
+            let said = ctx.io.states.led.take(mail);
             // Before any process can lead it after this shard.
-            core.broker.gave_up(hub, term, &mut core.rim);
+            ctx.broker.gave_up(hub, term, &mut ctx.io);
             if let Some(said) = said {
-                core.rim.mailer.post(SHARD, said);
+                ctx.io.mailer.post(SHARD, said);
             }
         }
-        LeadMail::GaveUp(hub, term) => gave_up(core, (hub, term)),
-        LeadMail::Routes(routes) => order(core, None, |leads, now| leads.machine.routes(&routes, now)),
-        LeadMail::Census(census) => order(core, None, |leads, now| leads.machine.voters(census, now)),
+        LeadMail::GaveUp(hub, term) => gave_up(ctx, (hub, term)),
+        LeadMail::Routes(routes) => order(ctx, None, |leads, now| leads.machine.routes(&routes, now)),
+        LeadMail::Census(census) => order(ctx, None, |leads, now| leads.machine.voters(census, now)),
         LeadMail::Tables { ticket, mandate, until_us, confirmed_us, tables, census } => {
-            order(core, Some(ticket), |leads, now| {
+            order(ctx, Some(ticket), |leads, now| {
                 if mandate < leads.mandate {
                     return;
                 }
@@ -290,7 +290,7 @@ pub(crate) fn lead_mail(core: &mut Core, mail: LeadMail) {
                 leads.forget_left();
             });
         }
-        LeadMail::Resign(ticket, mandate) => order(core, Some(ticket), |leads, now| {
+        LeadMail::Resign(ticket, mandate) => order(ctx, Some(ticket), |leads, now| {
             if mandate == leads.mandate {
                 leads.machine.resign(now);
                 leads.forget_left();
@@ -300,19 +300,19 @@ pub(crate) fn lead_mail(core: &mut Core, mail: LeadMail) {
 }
 
 /// Executes an order of the control plane; it is answered once executed and published.
-fn order(core: &mut Core, ticket: Option<u64>, act: impl FnOnce(&mut LeadRim, u64)) {
-    if core.rim.states.links.leads.is_none() {
-        core.rim.lines.log(Level::Error, "an order about leads came before links began", Vec::new());
+fn order(ctx: &mut Ctx, ticket: Option<u64>, act: impl FnOnce(&mut LeadRim, u64)) {
+    if ctx.io.states.links.leads.is_none() {
+        ctx.io.lines.log(Level::Error, "an order about leads came before links began", Vec::new());
     }
-    call_leads(core, act);
+    call_leads(ctx, act);
     if let Some(ticket) = ticket {
-        show_leads(core);
-        core.rim.states.links.control.tell(Event::Answered(ticket, Ok(Box::default())));
+        show_leads(ctx);
+        ctx.io.states.links.control.tell(Event::Answered(ticket, Ok(Box::default())));
     }
 }
 
-fn gave_up(core: &mut Core, (hub, term): HubTerm) {
-    call_leads(core, |leads, now| {
+fn gave_up(ctx: &mut Ctx, (hub, term): HubTerm) {
+    call_leads(ctx, |leads, now| {
         leads.machine.gave_up((hub, term), now);
         leads.events.push(LeadEvent::GaveUp(hub, term));
     });
@@ -321,19 +321,19 @@ fn gave_up(core: &mut Core, (hub, term): HubTerm) {
 // -- links --
 
 /// Link 0 of a node is up.
-pub(super) fn lead_link_up(core: &mut Core, node: NodeId, key: ConnKey) {
-    let conn = core.rim.states.links.conns.get(key);
+pub(super) fn lead_link_up(ctx: &mut Ctx, node: NodeId, key: ConnKey) {
+    let conn = ctx.io.states.links.conns.get(key);
     let Some(Role::Up(peer)) = conn.map(|conn| &conn.role) else { return };
     let process = Process { node, incarnation: peer.incarnation };
-    call_leads(core, |leads, _| {
+    call_leads(ctx, |leads, _| {
         leads.links.insert(node, (process, key));
         leads.machine.suspects(node, false);
     });
 }
 
 /// Link 0 of a node has ended.
-pub(super) fn lead_link_down(core: &mut Core, node: NodeId) {
-    call_leads(core, |leads, now| {
+pub(super) fn lead_link_down(ctx: &mut Ctx, node: NodeId) {
+    call_leads(ctx, |leads, now| {
         if let Some((process, _)) = leads.links.remove(&node) {
             leads.machine.gone(process, now);
         }
@@ -341,19 +341,19 @@ pub(super) fn lead_link_down(core: &mut Core, node: NodeId) {
 }
 
 /// Handles the status in the ping or pong that was just read, if it was one.
-pub(super) fn take_beat(core: &mut Core, key: ConnKey) {
-    let Some(from) = core.rim.states.links.process_of(key) else { return };
-    let Some(conn) = core.rim.states.links.conns.get_mut(key) else { return };
+pub(super) fn take_beat(ctx: &mut Ctx, key: ConnKey) {
+    let Some(from) = ctx.io.states.links.process_of(key) else { return };
+    let Some(conn) = ctx.io.states.links.conns.get_mut(key) else { return };
     let (pinged, answered) = (conn.link.take_ping(), conn.link.take_answer());
     let said = pinged.or(answered.as_ref().map(|answer| answer.status));
     if let Some(status) = said {
-        crate::link::ready::peer_is_ready(core, from, status.is_ready);
+        crate::link::ready::peer_is_ready(ctx, from, status.is_ready);
     }
     if let Some(status) = pinged {
-        call_leads(core, |leads, now| leads.machine.ping(from, beat(status), now));
+        call_leads(ctx, |leads, now| leads.machine.ping(from, beat(status), now));
     }
     if let Some(answer) = answered {
-        call_leads(core, |leads, now| leads.machine.pong(from, answer.stamp_us, beat(answer.status), now));
+        call_leads(ctx, |leads, now| leads.machine.pong(from, answer.stamp_us, beat(answer.status), now));
     }
 }
 
@@ -361,13 +361,13 @@ pub(super) fn take_beat(core: &mut Core, key: ConnKey) {
 ///
 /// # Errors
 /// If the frame arrived on another link than link 0.
-pub(super) fn lead_frame(core: &mut Core, key: ConnKey, frame: &Frame<'_>) -> Result<(), End> {
-    let Some(from) = core.rim.states.links.process_of(key) else {
+pub(super) fn lead_frame(ctx: &mut Ctx, key: ConnKey, frame: &Frame<'_>) -> Result<(), End> {
+    let Some(from) = ctx.io.states.links.process_of(key) else {
         return Err(End::OutOfPlace(frame.name()));
     };
     match *frame {
         Frame::LeadAsk { stamp_us, claim, gave_up, suspects } => {
-            let links = &core.rim.states.links;
+            let links = &ctx.io.states.links;
             let known = |name: &str| match links.peers.get(name) {
                 Some(peer) => Some(peer.registered.id),
                 None => links.is_own(name).then_some(Board::OWN),
@@ -378,7 +378,7 @@ pub(super) fn lead_frame(core: &mut Core, key: ConnKey, frame: &Frame<'_>) -> Re
                 gave_up: gave_up.iter().collect(),
                 suspects: suspects.iter().filter_map(known).collect(),
             };
-            call_leads(core, |leads, now| leads.machine.request(from, &question, now));
+            call_leads(ctx, |leads, now| leads.machine.request(from, &question, now));
         }
         Frame::LeadGranted { stamp_us, lead_ms, mandate, census, granted } => {
             let grant = Grant {
@@ -388,7 +388,7 @@ pub(super) fn lead_frame(core: &mut Core, key: ConnKey, frame: &Frame<'_>) -> Re
                 voters_revision: census,
                 granted: granted.iter().collect(),
             };
-            call_leads(core, |leads, now| leads.machine.granted(from, &grant, now));
+            call_leads(ctx, |leads, now| leads.machine.granted(from, &grant, now));
         }
         _ => return Err(End::OutOfPlace(frame.name())),
     }
@@ -399,37 +399,37 @@ pub(super) fn lead_frame(core: &mut Core, key: ConnKey, frame: &Frame<'_>) -> Re
 
 /// Runs the timers of leader leases: at the end of each turn that involved them, and when due.
 #[inline]
-pub(crate) fn tick_leads(core: &mut Core) {
-    if core.rim.states.links.leads_are_due() {
-        call_leads(core, |leads, now| leads.machine.poll(now));
-        show_due(core);
+pub(crate) fn tick_leads(ctx: &mut Ctx) {
+    if ctx.io.states.links.leads_are_due() {
+        call_leads(ctx, |leads, now| leads.machine.poll(now));
+        show_due(ctx);
     }
 }
 
-fn show_due(core: &mut Core) {
-    let now = core.rim.states.links.board.now_us();
-    let Some(leads) = &mut core.rim.states.links.leads else { return };
+fn show_due(ctx: &mut Ctx) {
+    let now = ctx.io.states.links.board.now_us();
+    let Some(leads) = &mut ctx.io.states.links.leads else { return };
     leads.is_touched = false;
     leads.is_changed |= leads.machine.take_changed();
     if leads.is_changed || !leads.events.is_empty() || now >= leads.shown_us + SHOW_US {
-        show_leads(core);
+        show_leads(ctx);
     }
-    let Some(leads) = &mut core.rim.states.links.leads else { return };
-    leads.events.drain(..).for_each(|event| core.rim.states.links.control.tell(Event::Lead(event)));
+    let Some(leads) = &mut ctx.io.states.links.leads else { return };
+    leads.events.drain(..).for_each(|event| ctx.io.states.links.control.tell(Event::Lead(event)));
     // A lagging control plane is notified with a later view.
-    if leads.is_changed && core.rim.states.links.control.offer(Event::Lead(LeadEvent::Changed)) {
+    if leads.is_changed && ctx.io.states.links.control.offer(Event::Lead(LeadEvent::Changed)) {
         leads.is_changed = false;
     }
     leads.wake_us = leads.machine.wake_at().min(leads.shown_us + SHOW_US);
 }
 
-fn show_leads(core: &mut Core) {
-    let now = core.rim.states.links.board.now_us();
-    let Some(leads) = &mut core.rim.states.links.leads else { return };
+fn show_leads(ctx: &mut Ctx) {
+    let now = ctx.io.states.links.board.now_us();
+    let Some(leads) = &mut ctx.io.states.links.leads else { return };
     leads.shown_us = now;
     let snapshot = leads.machine.snapshot(now);
-    carry_out(core);
-    let links = &mut core.rim.states.links;
+    carry_out(ctx);
+    let links = &mut ctx.io.states.links;
     let Some(leads) = &mut links.leads else { return };
     let view = LeadView { snapshot, until_us: leads.gate.until_us(), heeds: leads.heeds };
     *links.board.leads.lock() = view;
@@ -437,53 +437,52 @@ fn show_leads(core: &mut Core) {
 
 // -- actions --
 
-fn call_leads(core: &mut Core, call: impl FnOnce(&mut LeadRim, u64)) {
-    let links = &mut core.rim.states.links;
+fn call_leads(ctx: &mut Ctx, call: impl FnOnce(&mut LeadRim, u64)) {
+    let links = &mut ctx.io.states.links;
     let Some(leads) = &mut links.leads else { return };
     leads.is_touched = true;
     call(leads, links.board.now_us());
-    carry_out(core);
+    carry_out(ctx);
 }
 
-fn carry_out(core: &mut Core) {
-    while let Some(action) =
-        core.rim.states.links.leads.as_mut().and_then(|leads| leads.machine.next_action())
+fn carry_out(ctx: &mut Ctx) {
+    while let Some(action) = ctx.io.states.links.leads.as_mut().and_then(|leads| leads.machine.next_action())
     {
-        act_on_lead(core, action);
+        act_on_lead(ctx, action);
     }
 }
 
-fn act_on_lead(core: &mut Core, action: Action) {
-    let Some(leads) = &mut core.rim.states.links.leads else { return };
+fn act_on_lead(ctx: &mut Ctx, action: Action) {
+    let Some(leads) = &mut ctx.io.states.links.leads else { return };
     match action {
-        Action::Request(to, question) => core.rim.states.links.send_question(to, &question),
-        Action::Grant(to, grant) => core.rim.states.links.send_grant(to, &grant),
-        Action::Report(beat) => say(core, beat),
+        Action::Request(to, question) => ctx.io.states.links.send_question(to, &question),
+        Action::Grant(to, grant) => ctx.io.states.links.send_grant(to, &grant),
+        Action::Report(beat) => say(ctx, beat),
         Action::Began(hub, term) => {
             leads.events.push(LeadEvent::Began(hub, term));
-            tell_home(core, hub, LeadMail::Began(hub, term));
+            tell_home(ctx, hub, LeadMail::Began(hub, term));
         }
-        Action::GiveUp(hub, term) => tell_home(core, hub, LeadMail::GiveUp(hub, term)),
+        Action::GiveUp(hub, term) => tell_home(ctx, hub, LeadMail::GiveUp(hub, term)),
         Action::Opened => {
             leads.events.push(LeadEvent::Opened);
-            core.rim.lines.log(Level::Info, "the lead runs", Vec::new());
+            ctx.io.lines.log(Level::Info, "the lead runs", Vec::new());
         }
         Action::Closed => {
             leads.events.push(LeadEvent::Closed);
-            core.rim.lines.log(Level::Warning, "the lead has ended", Vec::new());
+            ctx.io.lines.log(Level::Warning, "the lead has ended", Vec::new());
         }
     }
 }
 
 /// Notifies the shard of a hub. Shard 0 notifies itself by mail too, so its hubs change between mails, as
 /// on other shards.
-fn tell_home(core: &mut Core, hub: HubId, mail: LeadMail) {
-    let shards = core.rim.mailer.shards();
-    core.rim.mailer.post(leases::home(hub, shards), mail);
+fn tell_home(ctx: &mut Ctx, hub: HubId, mail: LeadMail) {
+    let shards = ctx.io.mailer.shards();
+    ctx.io.mailer.post(leases::home(hub, shards), mail);
 }
 
-fn say(core: &mut Core, beat: Beat) {
-    let links = &mut core.rim.states.links;
+fn say(ctx: &mut Ctx, beat: Beat) {
+    let links = &mut ctx.io.states.links;
     links.set_beat(beat.controller_term, beat.acknowledges, beat.acknowledgement);
     let Some(leads) = &mut links.leads else { return };
     if std::mem::replace(&mut leads.heeds, beat.acknowledges) != beat.acknowledges {

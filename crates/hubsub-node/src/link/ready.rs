@@ -11,7 +11,7 @@
 
 use super::Event;
 use super::{Board, Registered};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_lead::Process;
 use hubsub_types::{NodeId, ShardId};
 use std::collections::BTreeMap;
@@ -55,29 +55,29 @@ impl ShownReady {
 }
 
 /// A peer has reported its state over link 0.
-pub(super) fn peer_is_ready(core: &mut Core, process: Process, is_ready: bool) {
-    if core.rim.states.links.board.ready.set(process, is_ready) {
-        core.rim.states.links.control.tell(Event::Ready);
+pub(super) fn peer_is_ready(ctx: &mut Ctx, process: Process, is_ready: bool) {
+    if ctx.io.states.links.board.ready.set(process, is_ready) {
+        ctx.io.states.links.control.tell(Event::Ready);
     }
 }
 
 /// Applies the registered processes.
-pub(super) fn ready_roster(core: &mut Core, registered: &[Registered]) {
-    if core.rim.shard == ShardId(0) && core.rim.states.links.board.ready.keep(registered) {
-        core.rim.states.links.control.tell(Event::Ready);
+pub(super) fn ready_roster(ctx: &mut Ctx, registered: &[Registered]) {
+    if ctx.io.shard == ShardId(0) && ctx.io.states.links.board.ready.keep(registered) {
+        ctx.io.states.links.control.tell(Event::Ready);
     }
 }
 
 /// Checks whether this process has become ready.
-pub(super) fn tick_ready(core: &mut Core) {
-    let links = &core.rim.states.links;
-    if core.rim.shard != ShardId(0) || !core.broker.has_nodes() || links.status().is_ready {
+pub(super) fn tick_ready(ctx: &mut Ctx) {
+    let links = &ctx.io.states.links;
+    if ctx.io.shard != ShardId(0) || !ctx.broker.has_nodes() || links.status().is_ready {
         return;
     }
     let Some(incarnation) = links.incarnation() else { return };
-    let holds = |id: NodeId| core.broker.holds_patterns_of(id);
+    let holds = |id: NodeId| ctx.broker.holds_patterns_of(id);
     if links.has_roster && links.registered().all(holds) {
-        core.rim.states.links.set_ready(true);
-        peer_is_ready(core, Process { node: Board::OWN, incarnation }, true);
+        ctx.io.states.links.set_ready(true);
+        peer_is_ready(ctx, Process { node: Board::OWN, incarnation }, true);
     }
 }

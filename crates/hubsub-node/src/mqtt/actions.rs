@@ -4,7 +4,7 @@
 use super::client::Client;
 use super::message::Content;
 use super::persist::Written;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::PacketId;
 
@@ -58,16 +58,16 @@ impl Client {
 
 /// A client has acknowledged an action. Publishes the delivery report if the client is the action's device
 /// and the action's room has history; if the publish fails, the action's state is unchanged.
-pub(super) fn delivered(core: &mut Core, key: ConnKey, action: &Action) {
-    let Some(client) = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
+pub(super) fn delivered(ctx: &mut Ctx, key: ConnKey, action: &Action) {
+    let Some(client) = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
     let own = client.machine.client_id().as_bytes();
-    let classes = &core.broker.classes();
+    let classes = &ctx.broker.classes();
     let (topic, delivered) = (action.topic.as_bytes(), action.delivered.as_bytes());
     let mut templates = classes.classes().iter().filter_map(|class| class.device.as_ref());
     let room = classes.room(topic);
     let remembers = classes.get(classes.class_of_room(&room)).history.is_some();
     if remembers && classes.room(delivered) == room && templates.any(|it| it.device(topic) == Some(own)) {
         let headers = [(ID.into(), action.id.clone())];
-        core.say_with(delivered, b"", Some(headers.into()), None::<Written>);
+        ctx.say_with(delivered, b"", Some(headers.into()), None::<Written>);
     }
 }

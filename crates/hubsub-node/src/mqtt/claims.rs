@@ -9,11 +9,11 @@ use super::handover::{self, post};
 use super::store::{Stored, stored};
 use super::takeover::{self, Found};
 use super::{connect, takeover_read};
-use crate::io::context::Rim;
-use crate::io::context::Timer;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::inbox::LETTER_BYTES;
 use crate::io::internal_client;
+use crate::io::shard_io::Io;
+use crate::io::shard_io::Timer;
 use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
 use hubsub_wire::mqtt::Reason;
@@ -74,114 +74,110 @@ pub enum ClaimAsked {
 const ROOMS: &str = "$claim/";
 
 /// Claims an id for a connection.
-pub(super) fn claim(core: &mut Core, id: Box<str>, claimant: Claimant) {
-    let shard = shard_of(core, &id);
-    post(core, shard, MqttMail::Claim(id, claimant));
+pub(super) fn claim(ctx: &mut Ctx, id: Box<str>, claimant: Claimant) {
+    let shard = shard_of(ctx, &id);
+    post(ctx, shard, MqttMail::Claim(id, claimant));
 }
 
 /// Keeps an id that was to go to another connection.
-pub(super) fn keep(core: &mut Core, id: Box<str>, holder: Holder) {
-    let shard = shard_of(core, &id);
-    post(core, shard, MqttMail::Keep(id, holder));
+pub(super) fn keep(ctx: &mut Ctx, id: Box<str>, holder: Holder) {
+    let shard = shard_of(ctx, &id);
+    post(ctx, shard, MqttMail::Keep(id, holder));
 }
 
 /// Releases an id that `holder` has.
-pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder) {
-    let shard = shard_of(core, &id);
-    post(core, shard, MqttMail::Release(id, holder));
+pub(super) fn release(ctx: &mut Ctx, id: Box<str>, holder: Holder) {
+    let shard = shard_of(ctx, &id);
+    post(ctx, shard, MqttMail::Release(id, holder));
 }
 
-pub fn receive(core: &mut Core, mail: MqttMail) {
+pub fn receive(ctx: &mut Ctx, mail: MqttMail) {
     match mail {
         MqttMail::Claim(id, claimant) => {
-            event(core, |core, token, actions| {
-                core.rim.states.mqtt.claims.claim(id, claimant, token, actions)
-            });
+            event(ctx, |ctx, token, actions| ctx.io.states.mqtt.claims.claim(id, claimant, token, actions));
         }
         MqttMail::Keep(id, holder) => {
-            event(core, |core, token, actions| core.rim.states.mqtt.claims.keep(&id, holder, token, actions));
+            event(ctx, |ctx, token, actions| ctx.io.states.mqtt.claims.keep(&id, holder, token, actions));
         }
         MqttMail::Release(id, holder) => {
-            event(core, |core, token, actions| {
-                core.rim.states.mqtt.claims.release(&id, holder, token, actions)
-            });
+            event(ctx, |ctx, token, actions| ctx.io.states.mqtt.claims.release(&id, holder, token, actions));
         }
-        MqttMail::Granted(key) => connect::granted(core, key),
-        MqttMail::Refused(key) | MqttMail::Displaced(key) if takeover_read::is_refused(core, key) => {}
-        MqttMail::Refused(key) => connect::refused(core, key, Reason::ServerUnavailable),
-        MqttMail::Displaced(key) => connect::displaced(core, key),
-        MqttMail::Yield(key, to) => handover::yields(core, key, to),
+        MqttMail::Granted(key) => connect::granted(ctx, key),
+        MqttMail::Refused(key) | MqttMail::Displaced(key) if takeover_read::is_refused(ctx, key) => {}
+        MqttMail::Refused(key) => connect::refused(ctx, key, Reason::ServerUnavailable),
+        MqttMail::Displaced(key) => connect::displaced(ctx, key),
+        MqttMail::Yield(key, to) => handover::yields(ctx, key, to),
         // It moves once its input is processed.
-        MqttMail::Call(key, to) => core.rim.states.mqtt.called.push((key, to)),
-        MqttMail::Abandon(key) => handover::abandoned(core, key),
-        MqttMail::Restore(found) => takeover::restore_previous(core, *found),
-        MqttMail::TakeOver(id) => takeover_read::claim(core, id),
-        MqttMail::Stored(answer) => stored(core, *answer),
+        MqttMail::Call(key, to) => ctx.io.states.mqtt.called.push((key, to)),
+        MqttMail::Abandon(key) => handover::abandoned(ctx, key),
+        MqttMail::Restore(found) => takeover::restore_previous(ctx, *found),
+        MqttMail::TakeOver(id) => takeover_read::claim(ctx, id),
+        MqttMail::Stored(answer) => stored(ctx, *answer),
     }
 }
 
 /// The outcome of a request to an id's room.
-pub fn answered(core: &mut Core, asked: ClaimAsked, outcome: Result<u64, ErrorCode>) {
-    event(core, |core, token, actions| match asked {
-        ClaimAsked::Watch(id) => core.rim.states.mqtt.claims.watched(&id, outcome.is_ok(), token, actions),
-        ClaimAsked::Claim(id, of) => core.rim.states.mqtt.claims.said(&id, of, outcome.ok(), actions),
+pub fn answered(ctx: &mut Ctx, asked: ClaimAsked, outcome: Result<u64, ErrorCode>) {
+    event(ctx, |ctx, token, actions| match asked {
+        ClaimAsked::Watch(id) => ctx.io.states.mqtt.claims.watched(&id, outcome.is_ok(), token, actions),
+        ClaimAsked::Claim(id, of) => ctx.io.states.mqtt.claims.said(&id, of, outcome.ok(), actions),
     });
 }
 
 /// A message in the room of an id.
-pub fn heard(core: &mut Core, room: &[u8], content: &[u8]) {
+pub fn heard(ctx: &mut Ctx, room: &[u8], content: &[u8]) {
     let word = std::str::from_utf8(content).ok().and_then(|text| text.parse::<Word>().ok());
     if let (Some(id), Some(word)) = (id_of(room), word) {
-        event(core, |core, token, actions| core.rim.states.mqtt.claims.heard(&id, word, token, actions));
+        event(ctx, |ctx, token, actions| ctx.io.states.mqtt.claims.heard(&id, word, token, actions));
     }
 }
 
 /// Messages in that room may have been missed.
-pub fn missed(core: &mut Core, room: &[u8]) {
+pub fn missed(ctx: &mut Ctx, room: &[u8]) {
     if let Some(id) = id_of(room) {
-        event(core, |core, _, actions| core.rim.states.mqtt.claims.missed(&id, actions));
+        event(ctx, |ctx, _, actions| ctx.io.states.mqtt.claims.missed(&id, actions));
     }
 }
 
 /// The time for other holders to release an id is over.
-pub fn late(core: &mut Core, id: &str, of: Token) {
-    event(core, |core, _, actions| core.rim.states.mqtt.claims.late(id, of, actions));
+pub fn late(ctx: &mut Ctx, id: &str, of: Token) {
+    event(ctx, |ctx, _, actions| ctx.io.states.mqtt.claims.late(id, of, actions));
 }
 
 /// Passes an event to the ids of this shard and executes the resulting actions.
-fn event(core: &mut Core, event: impl FnOnce(&mut Core, Option<Token>, &mut Vec<Action>)) {
-    let token = core.broker.is_clustered().then(|| new_token(&mut core.rim));
+fn event(ctx: &mut Ctx, event: impl FnOnce(&mut Ctx, Option<Token>, &mut Vec<Action>)) {
+    let token = ctx.broker.is_clustered().then(|| new_token(&mut ctx.io));
     let mut actions = Vec::new();
-    event(core, token, &mut actions);
+    event(ctx, token, &mut actions);
     for action in actions {
         match action {
-            Action::Grant(who) => post(core, who.shard, MqttMail::Granted(who.conn)),
-            Action::Refuse(who) => post(core, who.shard, MqttMail::Refused(who.conn)),
-            Action::Displace(who) => post(core, who.shard, MqttMail::Displaced(who.conn)),
-            Action::Yield(who, to) => post(core, who.shard, MqttMail::Yield(who.conn, to)),
+            Action::Grant(who) => post(ctx, who.shard, MqttMail::Granted(who.conn)),
+            Action::Refuse(who) => post(ctx, who.shard, MqttMail::Refused(who.conn)),
+            Action::Displace(who) => post(ctx, who.shard, MqttMail::Displaced(who.conn)),
+            Action::Yield(who, to) => post(ctx, who.shard, MqttMail::Yield(who.conn, to)),
             Action::Watch(id) => {
                 let room = room_of(&id);
-                core.watch(room.as_bytes(), ClaimAsked::Watch(id));
+                ctx.watch(room.as_bytes(), ClaimAsked::Watch(id));
             }
-            Action::Unwatch(id) => core.unwatch(room_of(&id).as_bytes()),
+            Action::Unwatch(id) => ctx.unwatch(room_of(&id).as_bytes()),
             Action::Say(id, word) => {
                 let room = room_of(&id);
                 let asked = match word {
                     Word::Claim(token, _) => Some(ClaimAsked::Claim(id, token)),
                     Word::Released(_) | Word::Again(_) => None,
                 };
-                core.say_in(room.as_bytes(), word.to_string().as_bytes(), asked);
+                ctx.say_in(room.as_bytes(), word.to_string().as_bytes(), asked);
             }
             Action::Wait(id, of) => {
-                let at_ms = core.rim.now.mono_ms + core.rim.limits.mqtt_takeover_ms;
-                core.rim.timers.set(at_ms, Timer::Claim(Box::new((id, of))));
+                let at_ms = ctx.io.now.mono_ms + ctx.io.limits.mqtt_takeover_ms;
+                ctx.io.timers.set(at_ms, Timer::Claim(Box::new((id, of))));
             }
         }
     }
 }
 
-fn shard_of(core: &Core, id: &str) -> ShardId {
-    home_of(id, core.rim.mailer.shards())
+fn shard_of(ctx: &Ctx, id: &str) -> ShardId {
+    home_of(id, ctx.io.mailer.shards())
 }
 
 /// The shard of an id on a node with this many shards.
@@ -208,12 +204,12 @@ fn id_of(room: &[u8]) -> Option<String> {
 }
 
 /// A unique token for a claim of a client id.
-pub(super) fn new_token(rim: &mut Rim) -> Token {
-    rim.states.mqtt.claimed += 1;
+pub(super) fn new_token(io: &mut Io) -> Token {
+    io.states.mqtt.claimed += 1;
     // The number distinguishes claims of a shard, the shard those of a node, and the run those of nodes.
-    let number = u64::from(rim.shard.0) << 48 | rim.states.mqtt.claimed;
-    let run = rim.info.run_id.get(..15).and_then(|run| u64::from_str_radix(run, 16).ok());
-    Token { at_us: rim.now.wall_us, run: run.unwrap_or_default(), number }
+    let number = u64::from(io.shard.0) << 48 | io.states.mqtt.claimed;
+    let run = io.info.run_id.get(..15).and_then(|run| u64::from_str_radix(run, 16).ok());
+    Token { at_us: io.now.wall_us, run: run.unwrap_or_default(), number }
 }
 
 #[cfg(test)]

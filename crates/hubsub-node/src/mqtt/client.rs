@@ -10,9 +10,9 @@ use super::session::{self, Session};
 use super::shares::{self, Shares};
 use crate::io::access::Action;
 use crate::io::conn::Flags;
-use crate::io::context::{REPLIES, Rim, Timer};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
+use crate::io::shard_io::{Io, REPLIES, Timer};
 use hubsub_mqtt::{Fault, LastWill, Machine};
 use hubsub_route::claims::Holder;
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Ticket};
@@ -130,10 +130,10 @@ impl Client {
 }
 
 /// Checks whether a client has been silent for too long.
-pub fn look_for_silence(core: &mut Core, key: ConnKey) {
-    let rim = &mut core.rim;
-    let now_ms = rim.now.mono_ms;
-    let Some(conn) = rim.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
+pub fn look_for_silence(ctx: &mut Ctx, key: ConnKey) {
+    let io = &mut ctx.io;
+    let now_ms = io.now.mono_ms;
+    let Some(conn) = io.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
     let is_paused = conn.flags.any(Flags::PAUSED);
     // The timer may belong to a previous connection in this slot.
     let is_meant = |client: &&mut Box<Client>| {
@@ -145,79 +145,79 @@ pub fn look_for_silence(core: &mut Core, key: ConnKey) {
     }
     match client.machine.silent_at_ms() {
         Some(at_ms) if at_ms <= now_ms => {
-            rim.metrics.mqtt_silent_total.add(1);
-            end(core, key, Fault::of(Reason::KeepAliveTimeout));
+            io.metrics.mqtt_silent_total.add(1);
+            end(ctx, key, Fault::of(Reason::KeepAliveTimeout));
         }
         Some(at_ms) => {
             client.session.iter_mut().for_each(|session| session.looks_at_ms = at_ms);
-            rim.timers.set(at_ms, Timer::Silence(key));
+            io.timers.set(at_ms, Timer::Silence(key));
         }
         None => {}
     }
 }
 
-pub(super) fn refuse_input(rim: &mut Rim, key: ConnKey, error: ProtocolError) {
-    rim.metrics.protocol_errors_total.add(1);
-    rim.with_mqtt(key, |client, _| client.was_notified = true);
-    rim.push(key, |out, _| error.write(out));
-    rim.log_conn(Level::Info, "protocol error", key, vec![("error", error.to_string())]);
-    rim.close_soon(key);
+pub(super) fn refuse_input(io: &mut Io, key: ConnKey, error: ProtocolError) {
+    io.metrics.protocol_errors_total.add(1);
+    io.with_mqtt(key, |client, _| client.was_notified = true);
+    io.push(key, |out, _| error.write(out));
+    io.log_conn(Level::Info, "protocol error", key, vec![("error", error.to_string())]);
+    io.close_soon(key);
 }
 
 /// Ends a connection from the server's side; its will is published.
-pub fn end(core: &mut Core, key: ConnKey, fault: Fault) {
-    let rim = &mut core.rim;
-    rim.with_mqtt(key, |client, out| {
+pub fn end(ctx: &mut Ctx, key: ConnKey, fault: Fault) {
+    let io = &mut ctx.io;
+    io.with_mqtt(key, |client, out| {
         client.was_notified = true;
         client.write_end(fault, out);
     });
     let reason = format!("{} ({:#04x})", fault.what, fault.reason.number());
-    rim.log_conn(Level::Info, "mqtt client disconnected", key, vec![("reason", reason)]);
-    rim.close_soon(key);
+    io.log_conn(Level::Info, "mqtt client disconnected", key, vec![("reason", reason)]);
+    io.close_soon(key);
 }
 
-pub(super) fn own_id(core: &Core, key: ConnKey) -> Box<str> {
-    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+pub(super) fn own_id(ctx: &Ctx, key: ConnKey) -> Box<str> {
+    let client = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
     client.map_or_else(Box::default, |client| client.machine.client_id().into())
 }
 
 /// A connection has ended. If `outlives`, its session goes offline; else the client id is released and the
 /// will is published.
-pub fn gone(core: &mut Core, key: ConnKey, mut client: Box<Client>, outlives: bool) {
-    core.rim.states.mqtt.clients -= 1;
-    core.rim.states.mqtt.subscriptions -= client.machine.subscriptions();
-    core.rim.output_bytes -= client.pending.bytes();
-    core.rim.states.mqtt.sessions.connected -= usize::from(client.session.is_some());
-    core.rim.states.mqtt.long_messages.remove(key);
-    core.rim.states.mqtt.readings.remove(key);
-    core.rim.states.mqtt.unread.remove(&key);
-    let left = shares::take_left(core, &mut client);
+pub fn gone(ctx: &mut Ctx, key: ConnKey, mut client: Box<Client>, outlives: bool) {
+    ctx.io.states.mqtt.clients -= 1;
+    ctx.io.states.mqtt.subscriptions -= client.machine.subscriptions();
+    ctx.io.output_bytes -= client.pending.bytes();
+    ctx.io.states.mqtt.sessions.connected -= usize::from(client.session.is_some());
+    ctx.io.states.mqtt.long_messages.remove(key);
+    ctx.io.states.mqtt.readings.remove(key);
+    ctx.io.states.mqtt.unread.remove(&key);
+    let left = shares::take_left(ctx, &mut client);
     if outlives {
-        session::leave(core, key, *client);
+        session::leave(ctx, key, *client);
         // Where the group has no other member, the session queues them.
-        return shares::redeliver(core, left);
+        return shares::redeliver(ctx, left);
     }
-    shares::redeliver(core, left);
+    shares::redeliver(ctx, left);
     let will = client.machine.take_will();
     if let Some(will) = will.filter(|_| client.connecting.is_none()) {
-        publish_will(core, key, *will, client.machine.client_id());
+        publish_will(ctx, key, *will, client.machine.client_id());
     }
     let session = client.session.take();
     if session.as_ref().is_some_and(|session| session.is_released) {
         return;
     }
-    let holder = Holder { shard: core.rim.shard, conn: key };
+    let holder = Holder { shard: ctx.io.shard, conn: key };
     let persistence = session.and_then(|session| session.persistence);
-    persist::release(core, client.machine.client_id().into(), holder, persistence);
+    persist::release(ctx, client.machine.client_id().into(), holder, persistence);
 }
 
 /// A request number that no client uses.
 pub(super) const NOBODY: u32 = u32::MAX;
 
-pub(super) fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client_id: &str) {
+pub(super) fn publish_will(ctx: &mut Ctx, key: ConnKey, will: LastWill, client_id: &str) {
     let LastWill { topic, payload, headers, qos, retain, .. } = will;
-    if !core.rim.access.allowed(Default::default(), Action::Publish, topic.as_bytes()) {
-        return core.count_refusal(true);
+    if !ctx.io.access.allowed(Default::default(), Action::Publish, topic.as_bytes()) {
+        return ctx.count_refusal(true);
     }
     let draft = Draft {
         namespace: Namespace::Global,
@@ -230,12 +230,12 @@ pub(super) fn publish_will(core: &mut Core, key: ConnKey, will: LastWill, client
         retain,
     };
     // The outcome is ignored: the connection of this key is gone.
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
-    let outcome = core.broker.publish(ticket, draft, core.rim.now, &mut core.rim);
+    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
+    let outcome = ctx.broker.publish(ticket, draft, ctx.io.now, &mut ctx.io);
     if let Outcome::Now(Err(_)) = outcome {
-        core.count_refusal(true);
+        ctx.count_refusal(true);
     }
-    core.rim.metrics.mqtt_wills_total.add(1);
+    ctx.io.metrics.mqtt_wills_total.add(1);
 }
 
 /// The number of complete packets in these bytes.
@@ -248,7 +248,7 @@ fn packets(mut bytes: &[u8]) -> u64 {
     count
 }
 
-impl Rim {
+impl Io {
     /// Runs `act` on a client; what it writes is sent in order.
     pub(super) fn with_mqtt<R>(
         &mut self,

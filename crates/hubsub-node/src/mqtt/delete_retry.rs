@@ -10,10 +10,10 @@ use super::persist::Written;
 use super::takeover::{publish_will_of, room_of};
 use super::work::Work;
 use super::{store, takeover_read};
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::questions::{Part, Question};
 use crate::io::scatter_gather::Then;
+use crate::io::shard_io::Io;
 use hubsub_route::Owner;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::ErrorCode;
@@ -101,7 +101,7 @@ impl DeleteRetries {
     }
 }
 
-impl Rim {
+impl Io {
     /// Handles the outcome of a delete.
     pub(super) fn delete_done(&mut self, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
         // The snapshot belongs to another holder or session, which must not be deleted.
@@ -127,36 +127,36 @@ impl Rim {
 }
 
 /// Retries the deletes that are due. Runs once a second.
-pub fn retry_deletes(core: &mut Core) {
-    for delete in core.rim.states.mqtt.sessions.deletes.due(core.rim.now.mono_ms) {
+pub fn retry_deletes(ctx: &mut Ctx) {
+    for delete in ctx.io.states.mqtt.sessions.deletes.due(ctx.io.now.mono_ms) {
         match delete.of {
             Of::Session(epoch, born) => {
-                store::end(core, delete.id.clone(), (epoch, born), Written::DeletedAgain(delete));
+                store::end(ctx, delete.id.clone(), (epoch, born), Written::DeletedAgain(delete));
             }
             Of::Before(_) => {
                 let query = takeover_read::snapshot_of(&delete.id);
                 let room = room_of(&delete.id);
                 let then = move |part| Work::Ended(Box::new(delete), Part::history(part));
-                core.ask_home(&room, Question::Row(query), Then::work(then));
+                ctx.ask_home(&room, Question::Row(query), Then::work(then));
             }
         }
     }
 }
 
 /// The snapshot to delete was looked up.
-pub fn found(core: &mut Core, delete: SessionDelete, part: Result<HistoryPart, ErrorCode>) {
+pub fn found(ctx: &mut Ctx, delete: SessionDelete, part: Result<HistoryPart, ErrorCode>) {
     let part = match part {
         Ok(part) => part,
-        Err(code) => return core.rim.delete_retried(delete, Err(code)),
+        Err(code) => return ctx.io.delete_retried(delete, Err(code)),
     };
     let is_meant = |at_us: u64| matches!(delete.of, Of::Before(before_us) if at_us < before_us);
     let row = part.records.last().filter(|row| !row.payload().is_empty() && is_meant(row.timestamp_us));
-    let Some(row) = row else { return core.rim.delete_retried(delete, Ok(0)) };
+    let Some(row) = row else { return ctx.io.delete_retried(delete, Ok(0)) };
     let epoch = Owner::of(row).unwrap_or_default().epoch + 1;
-    let key = core.own_key();
-    let born = publish_will_of(core, key, &delete.id, row.payload());
+    let key = ctx.own_key();
+    let born = publish_will_of(ctx, key, &delete.id, row.payload());
     let delete = SessionDelete { of: Of::Session(epoch, born), refusals: 0, ..delete };
-    store::end(core, delete.id.clone(), (epoch, born), Written::DeletedAgain(delete));
+    store::end(ctx, delete.id.clone(), (epoch, born), Written::DeletedAgain(delete));
 }
 
 #[cfg(test)]

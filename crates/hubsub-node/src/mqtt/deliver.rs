@@ -8,8 +8,8 @@ use super::message::Content;
 use super::pending::Item;
 use super::plain::Plain;
 use crate::io::conn::Conn;
-use crate::io::context::Rim;
 use crate::io::output::Output;
+use crate::io::shard_io::Io;
 use hubsub_mqtt::{Grant, Match};
 use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via, is_publisher};
 use hubsub_types::names::{FILTER_MARK, group_of};
@@ -100,7 +100,7 @@ pub(super) fn shared_filter(source: &[u8]) -> Option<Vec<u8>> {
     Some([b"$share/", group, b"/", filter].concat())
 }
 
-impl Rim {
+impl Io {
     /// Delivers a record to an MQTT client.
     pub(crate) fn deliver_mqtt(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
         let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };

@@ -6,7 +6,7 @@
 
 use super::client::end;
 use super::packets::take;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_mqtt::Fault;
@@ -62,7 +62,7 @@ impl LongMessages {
 
 /// The head of a long message has arrived.
 pub(super) fn begin(
-    core: &mut Core,
+    ctx: &mut Ctx,
     key: ConnKey,
     publish: &Publish<'_>,
     head: &[u8],
@@ -71,17 +71,17 @@ pub(super) fn begin(
 ) {
     let topic_len = publish.topic.len();
     let announced = topic_len + payload_bytes;
-    let in_flight = core.rim.states.mqtt.long_messages.bytes();
-    if in_flight > 0 && (in_flight + announced) as u64 > core.rim.limits.mqtt_large_bytes_max {
-        core.rim.metrics.mqtt_large_refused_total.add(1);
+    let in_flight = ctx.io.states.mqtt.long_messages.bytes();
+    if in_flight > 0 && (in_flight + announced) as u64 > ctx.io.limits.mqtt_large_bytes_max {
+        ctx.io.metrics.mqtt_large_refused_total.add(1);
         let what = "too many bytes of long messages are under way: mqtt_large_bytes_max";
-        return end(core, key, Fault { reason: Reason::QuotaExceeded, what });
+        return end(ctx, key, Fault { reason: Reason::QuotaExceeded, what });
     }
     // The system allocates pages as they are written, so an announcement alone costs nothing.
     let mut bytes = Vec::with_capacity(announced);
     bytes.extend_from_slice(publish.topic.as_bytes());
     let (decoder, limits) = read;
-    core.rim
+    ctx.io
         .states
         .mqtt
         .long_messages
@@ -89,26 +89,26 @@ pub(super) fn begin(
 }
 
 /// The next part of its payload.
-pub(super) fn go_on(core: &mut Core, key: ConnKey, bytes: &[u8], is_last: bool) {
-    let now_ms = core.rim.now.mono_ms;
-    let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
+pub(super) fn go_on(ctx: &mut Ctx, key: ConnKey, bytes: &[u8], is_last: bool) {
+    let now_ms = ctx.io.now.mono_ms;
+    let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
     // A slow transfer is not silence.
     client.machine.excuse(now_ms);
-    let Some(large) = core.rim.states.mqtt.long_messages.all.get_mut(&key) else { return };
+    let Some(large) = ctx.io.states.mqtt.long_messages.all.get_mut(&key) else { return };
     large.bytes.extend_from_slice(bytes);
-    if is_last && let Some(large) = core.rim.states.mqtt.long_messages.remove(key) {
-        core.rim.metrics.mqtt_packets_total.add(1);
-        whole(core, key, large);
+    if is_last && let Some(large) = ctx.io.states.mqtt.long_messages.remove(key) {
+        ctx.io.metrics.mqtt_packets_total.add(1);
+        whole(ctx, key, large);
     }
 }
 
 /// It is complete and handled like any PUBLISH, except that its payload is not in the packet.
-fn whole(core: &mut Core, key: ConnKey, large: Large) {
+fn whole(ctx: &mut Ctx, key: ConnKey, large: Large) {
     let Large { head, mut decoder, limits, bytes, topic_len, .. } = large;
     let Ok(Decoded::Head { publish, .. }) = decoder.decode(&head, &limits) else {
         unreachable!("it was read before")
     };
-    take(core, key, Packet::Publish(publish), Some(Whole { bytes, topic_len }));
+    take(ctx, key, Packet::Publish(publish), Some(Whole { bytes, topic_len }));
 }
 
 /// Topic and payload of a collected message.

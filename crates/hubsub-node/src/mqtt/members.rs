@@ -5,8 +5,8 @@
 use super::deliver::Way;
 use super::message::Content;
 use crate::io::access::Action;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::Io;
 use crate::presence::{self, Wish};
 use hubsub_route::LogPlace;
 use hubsub_types::class::Membership;
@@ -18,7 +18,7 @@ pub(super) const PRESENCE: &str = "$presence/";
 
 /// Subscribes a client to a room's presence; `request` is the number of its SUBSCRIBE filter, if any.
 pub(super) fn watch(
-    core: &mut Core,
+    ctx: &mut Ctx,
     key: ConnKey,
     filter: &str,
     request: Option<u32>,
@@ -27,60 +27,59 @@ pub(super) fn watch(
     if room.contains(['+', '#']) {
         return Err(ErrorCode::TopicLength);
     }
-    let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
+    let principal = ctx.io.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
     // Internal rooms have no members.
-    if is_reserved(room.as_bytes()) || !core.rim.access.allowed(principal, Action::Subscribe, room.as_bytes())
-    {
+    if is_reserved(room.as_bytes()) || !ctx.io.access.allowed(principal, Action::Subscribe, room.as_bytes()) {
         return Err(ErrorCode::NotAllowed);
     }
     // A repeated subscription gets the state again.
-    presence::left(core, key, filter);
-    if core.rim.states.presence.edge.watched_by(key) as u64 >= core.rim.limits.subscriptions_per_client_max {
+    presence::left(ctx, key, filter);
+    if ctx.io.states.presence.edge.watched_by(key) as u64 >= ctx.io.limits.subscriptions_per_client_max {
         return Err(ErrorCode::TooManySubscriptions);
     }
-    let (own, all) = core.rim.states.presence.edge.name_bytes(key);
-    let (limits, bytes) = (&core.rim.limits, filter.len() as u64);
+    let (own, all) = ctx.io.states.presence.edge.name_bytes(key);
+    let (limits, bytes) = (&ctx.io.limits, filter.len() as u64);
     if own + bytes > limits.subscription_bytes_per_client_max
         || all + bytes > limits.subscription_bytes_shard_max
     {
         return Err(ErrorCode::SubscriptionBytes);
     }
     let wish = Wish { topic: filter, room: room.as_bytes(), who: None, watches: true, request };
-    presence::reserve(core, key, wish).map(|_| ())
+    presence::reserve(ctx, key, wish).map(|_| ())
 }
 
 /// A client subscribes to a topic: in classes with membership for all it becomes a member once that is
 /// confirmed.
-pub(super) fn subscribes(core: &mut Core, key: ConnKey, topic: &str, request: Option<u32>) {
-    let room = core.broker.classes().room(topic.as_bytes()).into_owned();
-    let classes = core.broker.classes();
+pub(super) fn subscribes(ctx: &mut Ctx, key: ConnKey, topic: &str, request: Option<u32>) {
+    let room = ctx.broker.classes().room(topic.as_bytes()).into_owned();
+    let classes = ctx.broker.classes();
     let is_member = classes.get(classes.class_of_room(&room)).presence == Membership::All;
-    if !is_member || core.rim.states.presence.edge.seat_of(key, topic).is_some() {
+    if !is_member || ctx.io.states.presence.edge.seat_of(key, topic).is_some() {
         return;
     }
-    let who = Some((super::client::own_id(core, key), Box::from(&b"{}"[..])));
+    let who = Some((super::client::own_id(ctx, key), Box::from(&b"{}"[..])));
     // A refused membership is counted; the subscription continues.
-    let _ = presence::reserve(core, key, Wish { topic, room: &room, who, watches: false, request });
+    let _ = presence::reserve(ctx, key, Wish { topic, room: &room, who, watches: false, request });
 }
 
 /// A client is connected: its session's presence subscriptions and memberships resume.
-pub(super) fn back(core: &mut Core, key: ConnKey) {
-    let Some(client) = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
+pub(super) fn back(ctx: &mut Ctx, key: ConnKey) {
+    let Some(client) = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
     let filters: Vec<String> = client.machine.filters().map(|(filter, ..)| filter.to_owned()).collect();
     for filter in filters {
         if filter.starts_with(PRESENCE) {
             // A watch that is now refused is not reported.
-            let _ = watch(core, key, &filter, None);
+            let _ = watch(ctx, key, &filter, None);
         } else if !filter.contains(['+', '#']) && !filter.starts_with('$') {
-            subscribes(core, key, &filter, None);
+            subscribes(ctx, key, &filter, None);
         }
-        if let Some(seat) = core.rim.states.presence.edge.seat_of(key, &filter) {
-            core.rim.own.join(key, seat, true);
+        if let Some(seat) = ctx.io.states.presence.edge.seat_of(key, &filter) {
+            ctx.io.own.join(key, seat, true);
         }
     }
 }
 
-impl Rim {
+impl Io {
     /// Completes a request that may belong to a membership.
     pub(super) fn settle_seat(&mut self, key: ConnKey, request: u32, is_done: bool) {
         if let Some(seat) = self.states.presence.edge.seat_of_request(key, request) {

@@ -6,9 +6,9 @@ use super::client::NOBODY;
 use super::offline::OfflineSession;
 use super::takeover::subscribe;
 use super::{members, persist, session_cursors};
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
+use crate::io::shard_io::Io;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::{ConnKey, ErrorCode};
@@ -68,7 +68,7 @@ impl MissingSubscriptions {
     }
 }
 
-impl Rim {
+impl Io {
     /// A background subscription of a session was refused: it will be retried.
     pub(crate) fn note_missing(&mut self, key: ConnKey, refused: ErrorCode) {
         self.metrics.mqtt_session_refusals_total.add(1);
@@ -92,35 +92,35 @@ impl Rim {
 }
 
 /// The filters that an offline session must retry now; none if nothing is missing.
-pub(super) fn takes_filters(core: &mut Core, key: ConnKey) -> Option<Vec<Box<str>>> {
-    let now_ms = core.rim.now.mono_ms;
-    core.rim.states.mqtt.sessions.missing.asks(key, now_ms).then(|| {
-        let offline = core.rim.states.mqtt.sessions.get(key);
-        offline.map(|offline| filters_of(core, offline)).unwrap_or_default()
+pub(super) fn takes_filters(ctx: &mut Ctx, key: ConnKey) -> Option<Vec<Box<str>>> {
+    let now_ms = ctx.io.now.mono_ms;
+    ctx.io.states.mqtt.sessions.missing.asks(key, now_ms).then(|| {
+        let offline = ctx.io.states.mqtt.sessions.get(key);
+        offline.map(|offline| filters_of(ctx, offline)).unwrap_or_default()
     })
 }
 
 /// Retries for the sessions that are due. Runs once a second.
-pub fn retry_missing(core: &mut Core) {
-    for key in core.rim.states.mqtt.sessions.missing.due(core.rim.now.mono_ms) {
+pub fn retry_missing(ctx: &mut Ctx) {
+    for key in ctx.io.states.mqtt.sessions.missing.due(ctx.io.now.mono_ms) {
         // A connected client was disconnected instead, and a session that moves to another node subscribes
         // there. An ended session has no filters and is removed.
-        let is_offline = core.rim.conns.get(key).is_none() && !persist::is_moving(&mut core.rim, key);
+        let is_offline = ctx.io.conns.get(key).is_none() && !persist::is_moving(&mut ctx.io, key);
         if is_offline
-            && let Some(filters) = takes_filters(core, key)
-            && let Some(refused) = subscribe(core, key, &filters).refused
+            && let Some(filters) = takes_filters(ctx, key)
+            && let Some(refused) = subscribe(ctx, key, &filters).refused
         {
-            core.rim.note_missing(key, refused);
+            ctx.io.note_missing(key, refused);
         }
     }
 }
 
 /// The filters of an offline session.
-pub(super) fn filters_of(core: &Core, offline: &OfflineSession) -> Vec<Box<str>> {
+pub(super) fn filters_of(ctx: &Ctx, offline: &OfflineSession) -> Vec<Box<str>> {
     let cursors = offline.session.cursors.as_deref();
     // Cursors resume these when the client is back.
     let has_cursor =
-        |filter: &str| cursors.is_some_and(|cursors| session_cursors::is_resumed(core, cursors, filter));
+        |filter: &str| cursors.is_some_and(|cursors| session_cursors::is_resumed(ctx, cursors, filter));
     // Presence is sent once the client is connected.
     let waits = |filter: &str| filter.starts_with(members::PRESENCE) || has_cursor(filter);
     let filters = offline.state.subscriptions().map(|(filter, ..)| filter);

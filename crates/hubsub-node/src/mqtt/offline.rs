@@ -15,7 +15,7 @@ use super::persist;
 use super::persistence::Entry;
 use super::session::Session;
 use super::shares::{Group, Sharing};
-use crate::io::context::Rim;
+use crate::io::shard_io::Io;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_mqtt::{Grant, Match, SessionState};
@@ -222,13 +222,13 @@ impl OfflineSession {
     }
 }
 
-pub(super) fn queue_limits(rim: &Rim) -> (u64, u64) {
-    (rim.limits.mqtt_session_queue_messages_max, rim.limits.mqtt_session_queue_bytes_max)
+pub(super) fn queue_limits(io: &Io) -> (u64, u64) {
+    (io.limits.mqtt_session_queue_messages_max, io.limits.mqtt_session_queue_bytes_max)
 }
 
 /// A connection that has moved to the slot of an offline session takes the session over.
-pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
-    let Some(offline) = rim.states.mqtt.sessions.remove(key) else { return false };
+pub(super) fn resume(io: &mut Io, key: ConnKey, client: &mut Client) -> bool {
+    let Some(offline) = io.states.mqtt.sessions.remove(key) else { return false };
     let OfflineSession { state, mut session, queue, .. } = offline;
     if let Some(persistence) = &mut session.persistence {
         persistence.connected();
@@ -236,19 +236,19 @@ pub(super) fn resume(rim: &mut Rim, key: ConnKey, client: &mut Client) -> bool {
     }
     client.machine.resume(state);
     client.machine.number_requests_from(session.requests);
-    rim.states.mqtt.subscriptions += client.machine.subscriptions();
-    rim.states.mqtt.sessions.connected += usize::from(client.session.is_none());
+    io.states.mqtt.subscriptions += client.machine.subscriptions();
+    io.states.mqtt.sessions.connected += usize::from(client.session.is_none());
     client.session = Some(Box::new(session));
     for Queued { message, grant, key, .. } in queue.into_iter().flat_map(|queue| queue.messages) {
         let counted = CountedBy::None;
         client.pending.push(Item { message, grant, on_slow: OnSlow::CatchUp, group: None, key, counted });
     }
-    rim.output_bytes += client.pending.bytes();
-    rim.show_sessions();
+    io.output_bytes += client.pending.bytes();
+    io.show_sessions();
     true
 }
 
-impl Rim {
+impl Io {
     /// Delivers a record to an offline session.
     pub(crate) fn deliver_offline(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
         let Some((generation, offline)) = self.states.mqtt.sessions.by_place.get_mut(&conn) else {

@@ -8,19 +8,19 @@ use super::persist;
 use super::persistence::{Intended, Wait};
 use super::retained::{self, read_on};
 use super::subscribing::{subscribe, unsubscribe};
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
+use crate::io::shard_io::Io;
 use hubsub_mqtt::{Event, Incoming, Step, read_headers};
 use hubsub_route::{Asker, Draft, Headers, Namespace, Outcome, Publisher, Record, Ticket, publisher_name};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Packet, Reason};
 
 /// Executes one packet of a connection's input and returns its length; none if it is incomplete or must wait.
-pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
-    let limits = decode_limits(&core.rim);
-    let second = core.rim.second();
-    let conn = core.rim.conns.get_mut(key)?;
+pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
+    let limits = decode_limits(&ctx.io);
+    let second = ctx.io.second();
+    let conn = ctx.io.conns.get_mut(key)?;
     conn.active_s = second;
     if let Some(client) = &mut conn.mqtt {
         client.is_blocked = client.unconfirmed > 0 && is_publish(input);
@@ -32,10 +32,10 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     if let Some(client) = &mut conn.mqtt
         && let Some((message, len)) = client.decoder.publish(input, &limits)
     {
-        core.rim.metrics.mqtt_packets_total.add(1);
-        match client.machine.take_plain(&message, core.rim.now.mono_ms) {
-            Some(incoming) => publish(core, key, incoming, None),
-            None => take(core, key, Packet::Publish(message), None),
+        ctx.io.metrics.mqtt_packets_total.add(1);
+        match client.machine.take_plain(&message, ctx.io.now.mono_ms) {
+            Some(incoming) => publish(ctx, key, incoming, None),
+            None => take(ctx, key, Packet::Publish(message), None),
         }
         return Some(len);
     }
@@ -43,26 +43,26 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &[u8]) -> Option<usize> {
     let before = decoder.clone();
     match decoder.decode(input, &limits) {
         Ok(Decoded::Packet { packet: Packet::Connect(connect), len }) => {
-            core.rim.metrics.mqtt_packets_total.add(1);
-            connect::begin(core, key, &connect, &input[..len], first);
+            ctx.io.metrics.mqtt_packets_total.add(1);
+            connect::begin(ctx, key, &connect, &input[..len], first);
             Some(len)
         }
         Ok(Decoded::Packet { packet, len }) => {
-            core.rim.metrics.mqtt_packets_total.add(1);
-            take(core, key, packet, None);
+            ctx.io.metrics.mqtt_packets_total.add(1);
+            take(ctx, key, packet, None);
             Some(len)
         }
         Ok(Decoded::Incomplete { .. }) => None,
         Ok(Decoded::Head { publish, payload_bytes, len }) => {
-            large::begin(core, key, &publish, &input[..len], (before, limits), payload_bytes);
+            large::begin(ctx, key, &publish, &input[..len], (before, limits), payload_bytes);
             Some(len)
         }
         Ok(Decoded::Chunk { bytes, last, len }) => {
-            large::go_on(core, key, bytes, last);
+            large::go_on(ctx, key, bytes, last);
             Some(len)
         }
         Err(error) => {
-            refuse_input(&mut core.rim, key, error);
+            refuse_input(&mut ctx.io, key, error);
             Some(input.len())
         }
     }
@@ -73,20 +73,20 @@ fn is_publish(input: &[u8]) -> bool {
     input.first().is_some_and(|first| first >> 4 == 3)
 }
 
-fn decode_limits(rim: &Rim) -> DecodeLimits {
-    let packet_bytes_max = rim.limits.mqtt_packet_bytes_max as usize;
-    let connect_bytes_max = (rim.limits.mqtt_connect_bytes_max as usize).min(packet_bytes_max);
+fn decode_limits(io: &Io) -> DecodeLimits {
+    let packet_bytes_max = io.limits.mqtt_packet_bytes_max as usize;
+    let connect_bytes_max = (io.limits.mqtt_connect_bytes_max as usize).min(packet_bytes_max);
     // With a small sum of unfinished input a PUBLISH is taken in chunks earlier.
-    let input_bytes_max = usize::try_from(rim.limits.input_shard_bytes_max).unwrap_or(usize::MAX);
+    let input_bytes_max = usize::try_from(io.limits.input_shard_bytes_max).unwrap_or(usize::MAX);
     let whole_bytes_max = packet_bytes_max.min(WHOLE_BYTES).min(input_bytes_max);
     DecodeLimits { packet_bytes_max, connect_bytes_max, whole_bytes_max }
 }
 
 /// Executes a packet; `whole` is the collected payload of a long message.
-pub(super) fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>) {
-    let now_ms = core.rim.now.mono_ms;
+pub(super) fn take(ctx: &mut Ctx, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>) {
+    let now_ms = ctx.io.now.mono_ms;
     let acknowledges = matches!(packet, Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_));
-    let step = core.rim.with_mqtt(key, |client, out| {
+    let step = ctx.io.with_mqtt(key, |client, out| {
         let done = match (&mut client.shares, &packet) {
             (Some(shares), Packet::Puback(ack) | Packet::Pubrec(ack)) => shares.ended(ack.id),
             _ => None,
@@ -102,68 +102,68 @@ pub(super) fn take(core: &mut Core, key: ConnKey, packet: Packet<'_>, whole: Opt
     });
     let Some((step, exceeded, done, action)) = step else { return };
     if let Some(action) = action {
-        actions::delivered(core, key, &action);
+        actions::delivered(ctx, key, &action);
     }
     if let Some((group, position)) = done {
-        core.broker.acknowledge(&group, position, core.rim.now, &mut core.rim);
+        ctx.broker.acknowledge(&group, position, ctx.io.now, &mut ctx.io);
     }
-    core.rim.metrics.mqtt_receive_exceeded_total.add(exceeded);
+    ctx.io.metrics.mqtt_receive_exceeded_total.add(exceeded);
     match step {
         Ok(Step::Done) => {}
         Ok(Step::Received { id, number }) => {
-            persist::record_event(&mut core.rim, key, &Event::Received(id), Wait::Recorded(number));
+            persist::record_event(&mut ctx.io, key, &Event::Received(id), Wait::Recorded(number));
         }
         Ok(Step::Released { id, number }) => {
-            persist::record_event(&mut core.rim, key, &Event::Released(id), Wait::Recorded(number));
+            persist::record_event(&mut ctx.io, key, &Event::Released(id), Wait::Recorded(number));
         }
-        Ok(Step::Acknowledged { key: message, .. }) => core.rim.ended_mqtt(key, message),
-        Ok(Step::Publish(incoming)) => publish(core, key, incoming, whole),
+        Ok(Step::Acknowledged { key: message, .. }) => ctx.io.ended_mqtt(key, message),
+        Ok(Step::Publish(incoming)) => publish(ctx, key, incoming, whole),
         Ok(Step::Subscribe { filters, first, wants_positions }) => {
             if wants_positions {
-                core.rim.with_mqtt(key, |client, _| client.reports_positions = true);
+                ctx.io.with_mqtt(key, |client, _| client.reports_positions = true);
             }
             for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
-                retained::note_unread(core, key, number, filter);
-                subscribe(core, key, number, filter, options.qos);
+                retained::note_unread(ctx, key, number, filter);
+                subscribe(ctx, key, number, filter, options.qos);
             }
-            core.rim.update_plain(key.index);
+            ctx.io.update_plain(key.index);
         }
         Ok(Step::Unsubscribe { filters, number }) => {
-            unsubscribe(core, key, filters);
+            unsubscribe(ctx, key, filters);
             if let Some(number) = number {
-                persist::request_snapshot(&mut core.rim, key, Some(Wait::Unsubscribed(number)));
+                persist::request_snapshot(&mut ctx.io, key, Some(Wait::Unsubscribed(number)));
             }
-            core.rim.update_plain(key.index);
+            ctx.io.update_plain(key.index);
         }
-        Ok(Step::Goodbye) => core.rim.close_soon(key),
+        Ok(Step::Goodbye) => ctx.io.close_soon(key),
         Err(fault) => {
-            core.rim.metrics.protocol_errors_total.add(1);
-            end(core, key, fault);
+            ctx.io.metrics.protocol_errors_total.add(1);
+            end(ctx, key, fault);
         }
     }
     if acknowledges {
-        core.rim.pump_mqtt(key);
-        read_on(core, key);
-        if core.broker.cursors.has(key.index) {
-            core.broker.drained(key, core.rim.now, &mut core.rim);
+        ctx.io.pump_mqtt(key);
+        read_on(ctx, key);
+        if ctx.broker.cursors.has(key.index) {
+            ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
         }
     }
 }
 
-fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<Whole>) {
+fn publish(ctx: &mut Ctx, key: ConnKey, incoming: Incoming<'_>, whole: Option<Whole>) {
     let Incoming { number, topic, qos, retain, id, intent, properties, payload } = incoming;
     let topic = topic.as_str().as_bytes();
-    core.rim.metrics.mqtt_published_total.add(1);
+    ctx.io.metrics.mqtt_published_total.add(1);
     if let Some(intent) = intent
-        && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+        && let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
         && let Some(session) = &mut client.session
     {
         session.intend(number, intent);
     }
-    if let Err(refused) = core.may_publish(key, topic) {
-        return published(core, key, number, Err(refused));
+    if let Err(refused) = ctx.may_publish(key, topic) {
+        return published(ctx, key, number, Err(refused));
     }
-    let Some(client) = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
+    let Some(client) = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
     let own_name =
         client.machine.has_no_local().then(|| publisher_name(client.machine.client_id()).into_owned());
     let publisher = own_name.as_deref().map_or(Publisher::Conn(key.index), Publisher::Told);
@@ -171,45 +171,45 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<
     let headers = (!properties.is_empty()).then(|| read_headers(properties));
     let headers: Headers = headers.filter(|headers| !headers.is_empty()).map(Into::into);
     if let (Some(id), Some(intent), true) = (id, intent, client.is_recorded())
-        && core.broker.is_logged(Namespace::Global, topic)
+        && ctx.broker.is_logged(Namespace::Global, topic)
     {
-        let name: Box<str> = own_id(core, key);
+        let name: Box<str> = own_id(ctx, key);
         let record = match whole {
             Some((whole, _)) => whole.record(topic, name, headers),
             None => Record::new(Namespace::Global, topic, payload, name, headers),
         };
         let record = record.of_qos(qos).retained(retain);
-        return persist::intend(core, key, id, Intended { number, intent, record });
+        return persist::intend(ctx, key, id, Intended { number, intent, record });
     }
     if retain
         && qos == Qos::AtMostOnce
-        && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+        && let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
     {
         // A retained publish is answered when its retained entry is written, perhaps before this call
         // returns.
         client.machine.awaits(number);
     }
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
     let namespace = Namespace::Global;
-    let now = core.rim.now;
+    let now = ctx.io.now;
     let outcome = match whole {
         None => {
             let draft = Draft { namespace, topic, payload, headers, publisher, producer: None, qos, retain };
-            core.broker.publish(ticket, draft, now, &mut core.rim)
+            ctx.broker.publish(ticket, draft, now, &mut ctx.io)
         }
         Some((whole, name)) => {
             let record = whole.record(topic, name, headers).of_qos(qos).retained(retain);
-            core.broker.publish_record(ticket, record, now, &mut core.rim)
+            ctx.broker.publish_record(ticket, record, now, &mut ctx.io)
         }
     };
     match outcome {
         // No reply depends on the outcome.
         Outcome::Now(Ok(_)) if qos == Qos::AtMostOnce && !retain => {}
-        Outcome::Now(outcome) => published(core, key, number, outcome.map(|p| p.receivers)),
+        Outcome::Now(outcome) => published(ctx, key, number, outcome.map(|p| p.receivers)),
         Outcome::Later => {
-            let is_logged = core.broker.is_logged(namespace, topic);
-            core.rim.expects_more |= is_logged;
-            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+            let is_logged = ctx.broker.is_logged(namespace, topic);
+            ctx.io.expects_more |= is_logged;
+            if let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
                 client.waits_for_log |= is_logged || (retain && client.machine.publishes());
                 if qos == Qos::AtMostOnce && !retain {
                     client.machine.awaits(number);
@@ -219,14 +219,14 @@ fn publish(core: &mut Core, key: ConnKey, incoming: Incoming<'_>, whole: Option<
     }
 }
 
-pub(super) fn published(core: &mut Core, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {
+pub(super) fn published(ctx: &mut Ctx, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {
     if outcome.is_err() {
-        core.count_refusal(true);
+        ctx.count_refusal(true);
     }
-    core.rim.mqtt_published(key, number, outcome);
+    ctx.io.mqtt_published(key, number, outcome);
 }
 
-impl Rim {
+impl Io {
     pub(super) fn mqtt_published(&mut self, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {
         let reason = match outcome {
             Ok(0) => Reason::NoMatchingSubscribers,

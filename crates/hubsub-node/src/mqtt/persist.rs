@@ -20,8 +20,8 @@ use super::sending::Under;
 use super::session::{Sent, Session};
 use super::work::Work;
 use super::{claims, packets, session, store, takeover, takeover_read};
-use crate::io::context::{Rim, Timer};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::{Io, Timer};
 use hubsub_mqtt::{Event, Fault};
 use hubsub_route::claims::Holder;
 use hubsub_route::rows::CLASS;
@@ -55,15 +55,15 @@ pub enum Written {
     Cleared(ConnKey, SessionDelete),
 }
 
-impl Core {
+impl Ctx {
     /// True if sessions are persisted here: in a log, or in the session store of a lone node.
     pub(super) fn records_sessions(&self) -> bool {
         let classes = self.broker.classes();
         let is_logged = |class| classes.get(class).durability.is_logged();
         let has_log = || classes.index_of(CLASS).is_some_and(is_logged);
-        match self.rim.states.mqtt.store {
+        match self.io.states.mqtt.store {
             Some(_) => !self.broker.is_clustered(),
-            None => self.rim.info.keeps_sessions && has_log(),
+            None => self.io.info.keeps_sessions && has_log(),
         }
     }
 
@@ -74,102 +74,102 @@ impl Core {
 
     /// The writer of snapshots here, as the holder of an epoch.
     pub(super) fn owner(&self, epoch: u64, born: u64) -> Owner {
-        Owner { epoch, run: self.rim.states.links.run(), born, is_over: false }
+        Owner { epoch, run: self.io.states.links.run(), born, is_over: false }
     }
 }
 
 /// The session of a slot, online or offline.
-fn session_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Session> {
-    let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+fn session_of(io: &mut Io, key: ConnKey) -> Option<&mut Session> {
+    let client = io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     match client.and_then(|client| client.session.as_deref_mut()) {
         Some(session) => Some(session),
-        None => rim.states.mqtt.sessions.get_mut(key).map(|offline| &mut offline.session),
+        None => io.states.mqtt.sessions.get_mut(key).map(|offline| &mut offline.session),
     }
 }
 
 /// Schedules a session to be persisted in this turn.
-pub(super) fn schedule(rim: &mut Rim, key: ConnKey) {
-    let Some(persistence) = persistence_of(rim, key) else { return };
+pub(super) fn schedule(io: &mut Io, key: ConnKey) {
+    let Some(persistence) = persistence_of(io, key) else { return };
     if !std::mem::replace(&mut persistence.is_scheduled, true) {
-        rim.own.queue(Work::Record(key));
+        io.own.queue(Work::Record(key));
     }
 }
 
-fn persistence_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Persistence> {
-    session_of(rim, key)?.persistence.as_deref_mut()
+fn persistence_of(io: &mut Io, key: ConnKey) -> Option<&mut Persistence> {
+    session_of(io, key)?.persistence.as_deref_mut()
 }
 
 /// Schedules a snapshot for the end of this turn; `wait` is completed by it. Returns whether the session is
 /// persistent.
-pub(super) fn request_snapshot(rim: &mut Rim, key: ConnKey, wait: Option<Wait>) -> bool {
-    let Some(persistence) = persistence_of(rim, key) else { return false };
+pub(super) fn request_snapshot(io: &mut Io, key: ConnKey, wait: Option<Wait>) -> bool {
+    let Some(persistence) = persistence_of(io, key) else { return false };
     if let Some(wait) = wait {
         persistence.work().waits.push(wait);
     }
     persistence.snapshot_is_due = true;
-    schedule(rim, key);
+    schedule(io, key);
     true
 }
 
 /// The cursors of a session have advanced, or a write failed: schedules a snapshot after a delay that doubles
 /// per failure.
-pub(super) fn request_snapshot_later(rim: &mut Rim, key: ConnKey) {
-    let Some(persistence) = persistence_of(rim, key) else { return };
+pub(super) fn request_snapshot_later(io: &mut Io, key: ConnKey) {
+    let Some(persistence) = persistence_of(io, key) else { return };
     persistence.has_moved = true;
     let failures = persistence.failures.min(FAILURES_MAX);
     if !std::mem::replace(&mut persistence.is_timed, true) {
-        let delay_ms = rim.limits.mqtt_session_snapshot_ms.saturating_mul(1 << failures);
-        rim.timers.set(rim.now.mono_ms + delay_ms, Timer::Snapshot(key));
+        let delay_ms = io.limits.mqtt_session_snapshot_ms.saturating_mul(1 << failures);
+        io.timers.set(io.now.mono_ms + delay_ms, Timer::Snapshot(key));
     }
 }
 
 /// The snapshot timer of a session has fired.
-pub fn snapshot_timer(core: &mut Core, key: ConnKey) {
-    let Some(persistence) = persistence_of(&mut core.rim, key) else { return };
+pub fn snapshot_timer(ctx: &mut Ctx, key: ConnKey) {
+    let Some(persistence) = persistence_of(&mut ctx.io, key) else { return };
     persistence.is_timed = false;
     if persistence.has_moved {
-        request_snapshot(&mut core.rim, key, None);
+        request_snapshot(&mut ctx.io, key, None);
     }
 }
 
 /// Adds an event to the entry of this turn; `wait` is completed by it.
-pub(super) fn record_event(rim: &mut Rim, key: ConnKey, event: &Event<u64>, wait: Wait) {
-    let Some(client) = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
+pub(super) fn record_event(io: &mut Io, key: ConnKey, event: &Event<u64>, wait: Wait) {
+    let Some(client) = io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) else { return };
     let number = client.machine.next_event();
     if let Some(persistence) = client.session.as_mut().and_then(|session| session.persistence.as_mut()) {
         let work = persistence.work();
         put_event(number, event, &mut work.parts);
         work.parts_wait.push(wait);
-        schedule(rim, key);
+        schedule(io, key);
     }
 }
 
 /// Publishes a client's QoS 2 message after its number is persisted; the number identifies a retransmission.
-pub(super) fn intend(core: &mut Core, key: ConnKey, id: PacketId, what: Intended) {
+pub(super) fn intend(ctx: &mut Ctx, key: ConnKey, id: PacketId, what: Intended) {
     let event = Event::Intended { id, number: what.intent };
-    record_event(&mut core.rim, key, &event, Wait::Intended(Box::new(what)));
+    record_event(&mut ctx.io, key, &event, Wait::Intended(Box::new(what)));
 }
 
 /// The number was persisted, or the write failed.
-fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
+fn publish(ctx: &mut Ctx, key: ConnKey, what: Intended, is_safe: bool) {
     let Intended { number, intent, record } = what;
-    let Some(persistence) = persistence_of(&mut core.rim, key) else { return };
+    let Some(persistence) = persistence_of(&mut ctx.io, key) else { return };
     let producer = Producer { id: ProducerId(persistence.head.born), sequence: intent };
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
     let outcome = if is_safe {
         let record = record.from_producer(Some(producer));
-        core.broker.publish_record(ticket, record, core.rim.now, &mut core.rim)
+        ctx.broker.publish_record(ticket, record, ctx.io.now, &mut ctx.io)
     } else {
         Outcome::Now(Err(ErrorCode::LogFailed))
     };
-    match (outcome, core.rim.states.mqtt.sessions.get_mut(key)) {
+    match (outcome, ctx.io.states.mqtt.sessions.get_mut(key)) {
         (Outcome::Now(outcome), Some(offline)) => offline.published(number, outcome.is_ok()),
         (Outcome::Now(outcome), None) => {
-            packets::published(core, key, number, outcome.map(|published| published.receivers));
+            packets::published(ctx, key, number, outcome.map(|published| published.receivers));
         }
         (Outcome::Later, _) => {
-            core.rim.expects_more = true;
-            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+            ctx.io.expects_more = true;
+            if let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
                 client.waits_for_log = client.machine.publishes();
             }
         }
@@ -177,92 +177,92 @@ fn publish(core: &mut Core, key: ConnKey, what: Intended, is_safe: bool) {
 }
 
 /// Writes the entry of a session's changes in this turn, and its snapshot if one is due.
-pub fn persist(core: &mut Core, key: ConnKey) {
-    core.rim.pump_mqtt(key);
-    core.rim.prepare(key);
-    let rim = &mut core.rim;
-    let has_store = rim.states.mqtt.store.is_some();
-    let id: Box<str> = match rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
+pub fn persist(ctx: &mut Ctx, key: ConnKey) {
+    ctx.io.pump_mqtt(key);
+    ctx.io.prepare(key);
+    let io = &mut ctx.io;
+    let has_store = io.states.mqtt.store.is_some();
+    let id: Box<str> = match io.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) {
         Some(client) => client.machine.client_id().into(),
-        None => match rim.states.mqtt.sessions.get_mut(key) {
+        None => match io.states.mqtt.sessions.get_mut(key) {
             Some(offline) => offline.id.clone(),
             None => return,
         },
     };
-    let Some(persistence) = persistence_of(rim, key) else { return };
+    let Some(persistence) = persistence_of(io, key) else { return };
     persistence.is_scheduled = false;
     let visit = persistence.visit;
     if persistence.snapshot_is_due && persistence.needs_all(has_store) {
-        write_all(core, key, id, visit);
+        write_all(ctx, key, id, visit);
     } else {
         let entry = persistence.take_entry();
-        write_entry(core, key, &id, entry, visit);
-        write_snapshot(core, key, id, visit);
+        write_entry(ctx, key, &id, entry, visit);
+        write_snapshot(ctx, key, id, visit);
     }
-    if let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) {
+    if let Some(offline) = ctx.io.states.mqtt.sessions.get_mut(key) {
         offline.session.persistence.iter_mut().for_each(|persistence| persistence.shrink());
     }
 }
 
-fn write_entry(core: &mut Core, key: ConnKey, id: &str, entry: Option<Entry>, visit: u32) {
+fn write_entry(ctx: &mut Ctx, key: ConnKey, id: &str, entry: Option<Entry>, visit: u32) {
     let Some((number, entry, waits)) = entry else { return };
-    let Some(persistence) = persistence_of(&mut core.rim, key) else { return };
+    let Some(persistence) = persistence_of(&mut ctx.io, key) else { return };
     persistence.work().in_flight += 1;
-    core.rim.metrics.mqtt_session_entries_total.add(1);
-    store::append(core, id.into(), entry, Written::Entry(key, visit, number, waits));
+    ctx.io.metrics.mqtt_session_entries_total.add(1);
+    store::append(ctx, id.into(), entry, Written::Entry(key, visit, number, waits));
 }
 
 /// Writes a snapshot of a session if one is due.
-fn write_snapshot(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
-    let Some((snapshot, then)) = take_snapshot(core, key, visit) else { return };
-    let Some(persistence) = persistence_of(&mut core.rim, key) else { return };
+fn write_snapshot(ctx: &mut Ctx, key: ConnKey, id: Box<str>, visit: u32) {
+    let Some((snapshot, then)) = take_snapshot(ctx, key, visit) else { return };
+    let Some(persistence) = persistence_of(&mut ctx.io, key) else { return };
     let (is_over, HeadState { epoch, born, last_entry, through, .. }) =
         (persistence.is_moving(), persistence.head);
-    let owner = Owner { is_over, ..core.owner(epoch, born) };
-    store::save(core, id, snapshot, (owner, last_entry, through), then);
+    let owner = Owner { is_over, ..ctx.owner(epoch, born) };
+    store::save(ctx, id, snapshot, (owner, last_entry, through), then);
 }
 
 /// The snapshot of a session and those that wait for it, if one is due.
-fn take_snapshot(core: &mut Core, key: ConnKey, visit: u32) -> Option<(Vec<u8>, Written)> {
-    let persistence = persistence_of(&mut core.rim, key)?;
+fn take_snapshot(ctx: &mut Ctx, key: ConnKey, visit: u32) -> Option<(Vec<u8>, Written)> {
+    let persistence = persistence_of(&mut ctx.io, key)?;
     if !std::mem::take(&mut persistence.snapshot_is_due) {
         return None;
     }
-    let places = core.broker.cursors.hubs.places(key.index);
+    let places = ctx.broker.cursors.hubs.places(key.index);
     let places: Vec<(HubId, u64)> = places.map(|(hub, next, _)| (hub, next - 1)).collect();
-    let snapshot = core.rim.snapshot_of(key, &places)?;
-    let persistence = persistence_of(&mut core.rim, key)?;
+    let snapshot = ctx.io.snapshot_of(key, &places)?;
+    let persistence = persistence_of(&mut ctx.io, key)?;
     let waits = persistence.work.as_mut().map_or_else(Vec::new, |work| std::mem::take(&mut work.waits));
     persistence.work().in_flight += 1;
-    core.rim.metrics.mqtt_session_snapshots_total.add(1);
+    ctx.io.metrics.mqtt_session_snapshots_total.add(1);
     Some((snapshot, Written::Snapshot(key, visit, waits)))
 }
 
 /// Writes a snapshot with all live messages, which makes all earlier entries obsolete. In a store that is one
 /// request, so no snapshot refers to messages without an entry.
-fn write_all(core: &mut Core, key: ConnKey, id: Box<str>, visit: u32) {
-    let entries = core.rim.all_entries(key);
-    if core.rim.states.mqtt.store.is_none() {
+fn write_all(ctx: &mut Ctx, key: ConnKey, id: Box<str>, visit: u32) {
+    let entries = ctx.io.all_entries(key);
+    if ctx.io.states.mqtt.store.is_none() {
         for entry in entries {
-            write_entry(core, key, &id, Some(entry), visit);
+            write_entry(ctx, key, &id, Some(entry), visit);
         }
-        return write_snapshot(core, key, id, visit);
+        return write_snapshot(ctx, key, id, visit);
     }
-    let Some((snapshot, then)) = take_snapshot(core, key, visit) else { return };
-    let Some(persistence) = persistence_of(&mut core.rim, key) else { return };
+    let Some((snapshot, then)) = take_snapshot(ctx, key, visit) else { return };
+    let Some(persistence) = persistence_of(&mut ctx.io, key) else { return };
     let through = persistence.head.last_entry - entries.len() as u64;
     persistence.work().in_flight += entries.len() as u32;
-    core.rim.metrics.mqtt_session_entries_total.add(entries.len() as u64);
+    ctx.io.metrics.mqtt_session_entries_total.add(entries.len() as u64);
     // The reply to CONNECT, which waits for the snapshot, precedes those that wait for the entries.
     let (mut all, mut bytes) = (vec![then], Vec::new());
     for (number, entry, waits) in entries {
         bytes.push(entry);
         all.push(Written::Entry(key, visit, number, waits));
     }
-    store::save_all(core, id, snapshot, (through, bytes), Written::All(all));
+    store::save_all(ctx, id, snapshot, (through, bytes), Written::All(all));
 }
 
-impl Rim {
+impl Io {
     /// Entries with all persisted messages of a session and the changes of this turn.
     fn all_entries(&mut self, key: ConnKey) -> Vec<Entry> {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
@@ -383,61 +383,61 @@ impl Rim {
 }
 
 /// Ends a session: deletes its snapshot, then releases its client id.
-pub(super) fn release(core: &mut Core, id: Box<str>, holder: Holder, persistence: Option<Box<Persistence>>) {
+pub(super) fn release(ctx: &mut Ctx, id: Box<str>, holder: Holder, persistence: Option<Box<Persistence>>) {
     match persistence.filter(|persistence| persistence.has_snapshot) {
         Some(persistence) => {
             let HeadState { epoch, born, .. } = persistence.head;
             let delete = SessionDelete::new(id.clone(), epoch, born);
-            store::end(core, id, (epoch, born), Written::Deleted(holder, delete));
+            store::end(ctx, id, (epoch, born), Written::Deleted(holder, delete));
         }
-        None => claims::release(core, id, holder),
+        None => claims::release(ctx, id, holder),
     }
 }
 
 /// Hands an offline session over to another node, if it is persistent: after a last snapshot its slot here
 /// ends and its client id is released.
-pub(super) fn hand_over(core: &mut Core, key: ConnKey) -> bool {
-    let Some(persistence) = persistence_of(&mut core.rim, key) else { return false };
+pub(super) fn hand_over(ctx: &mut Ctx, key: ConnKey) -> bool {
+    let Some(persistence) = persistence_of(&mut ctx.io, key) else { return false };
     if !persistence.is_moving() {
         persistence.work().handover = Handover::Recorded;
-        request_snapshot(&mut core.rim, key, None);
+        request_snapshot(&mut ctx.io, key, None);
     }
     true
 }
 
 /// True if a session moves to another node, which then executes its timers.
-pub(super) fn is_moving(rim: &mut Rim, key: ConnKey) -> bool {
-    persistence_of(rim, key).is_some_and(|persistence| persistence.is_moving())
+pub(super) fn is_moving(io: &mut Io, key: ConnKey) -> bool {
+    persistence_of(io, key).is_some_and(|persistence| persistence.is_moving())
 }
 
 /// A write has completed; `is_snapshot`: the snapshot. A session that moves to another node proceeds to its next
 /// step.
-fn write_done(core: &mut Core, key: ConnKey, is_snapshot: bool) {
-    let Some(persistence) = persistence_of(&mut core.rim, key) else { return };
+fn write_done(ctx: &mut Ctx, key: ConnKey, is_snapshot: bool) {
+    let Some(persistence) = persistence_of(&mut ctx.io, key) else { return };
     if is_snapshot && persistence.work().handover == Handover::Recorded {
         persistence.work().handover = Handover::Left;
-        session::comes_to_rest(core, key);
+        session::comes_to_rest(ctx, key);
     }
-    let Some(persistence) = persistence_of(&mut core.rim, key) else { return };
+    let Some(persistence) = persistence_of(&mut ctx.io, key) else { return };
     if persistence.work().handover == Handover::Left
         && persistence.work().in_flight == 0
         && !persistence.is_scheduled
     {
-        session::part(core, key);
-    } else if let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) {
+        session::part(ctx, key);
+    } else if let Some(offline) = ctx.io.states.mqtt.sessions.get_mut(key) {
         offline.session.persistence.iter_mut().for_each(|persistence| persistence.shrink());
     }
 }
 
 /// Handles the outcome of a write.
-pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) {
+pub fn written(ctx: &mut Ctx, what: Written, outcome: Result<u64, ErrorCode>) {
     if outcome.is_err() {
-        core.rim.metrics.mqtt_session_unwritten_total.add(1);
+        ctx.io.metrics.mqtt_session_unwritten_total.add(1);
     }
-    let has_store = core.rim.states.mqtt.store.is_some();
+    let has_store = ctx.io.states.mqtt.store.is_some();
     match what {
         Written::Snapshot(key, visit, waits) => {
-            let Some(persistence) = persistence_of(&mut core.rim, key) else { return };
+            let Some(persistence) = persistence_of(&mut ctx.io, key) else { return };
             persistence.work().in_flight -= 1;
             persistence.failures = if outcome.is_err() { persistence.failures.saturating_add(1) } else { 0 };
             let is_there = persistence.visit == visit;
@@ -445,21 +445,21 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
                 // A store refuses a snapshot that refers to a missing entry. In a log the previous snapshot
                 // and all entries remain.
                 persistence.has_gap |= has_store;
-                request_snapshot_later(&mut core.rim, key);
+                request_snapshot_later(&mut ctx.io, key);
             }
             if is_there {
                 for wait in waits {
                     match wait {
                         // A later holder has written the snapshot.
-                        Wait::Connected(_) if outcome == Err(ErrorCode::NotAllowed) => displaced(core, key),
-                        wait => resume_wait(core, key, wait, outcome.is_ok()),
+                        Wait::Connected(_) if outcome == Err(ErrorCode::NotAllowed) => displaced(ctx, key),
+                        wait => resume_wait(ctx, key, wait, outcome.is_ok()),
                     }
                 }
             }
-            write_done(core, key, true);
+            write_done(ctx, key, true);
         }
         Written::Entry(key, visit, number, waits) => {
-            let Some(persistence) = persistence_of(&mut core.rim, key) else { return };
+            let Some(persistence) = persistence_of(&mut ctx.io, key) else { return };
             persistence.work().in_flight -= 1;
             match outcome {
                 // Earlier entries are safe too: where one was refused, the connection ended.
@@ -467,64 +467,64 @@ pub fn written(core: &mut Core, what: Written, outcome: Result<u64, ErrorCode>) 
                 Err(_) => {
                     persistence.has_gap = true;
                     // An offline session has no connection to end: a snapshot compensates.
-                    request_snapshot_later(&mut core.rim, key);
+                    request_snapshot_later(&mut ctx.io, key);
                 }
             }
-            let Some(persistence) = persistence_of(&mut core.rim, key) else { return };
+            let Some(persistence) = persistence_of(&mut ctx.io, key) else { return };
             let is_there = persistence.visit == visit;
             for wait in waits {
                 match wait {
-                    Wait::Intended(what) => publish(core, key, *what, outcome.is_ok()),
-                    wait if is_there => resume_wait(core, key, wait, outcome.is_ok()),
+                    Wait::Intended(what) => publish(ctx, key, *what, outcome.is_ok()),
+                    wait if is_there => resume_wait(ctx, key, wait, outcome.is_ok()),
                     _ => {}
                 }
             }
             match outcome {
-                Ok(_) => core.rim.pump_mqtt(key),
+                Ok(_) => ctx.io.pump_mqtt(key),
                 // The session's snapshot contains what waits, once its connection has ended.
-                Err(_) if is_there && core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing()) => {
-                    end(core, key, Fault::of(Reason::ImplementationSpecific));
+                Err(_) if is_there && ctx.io.conns.get(key).is_some_and(|conn| !conn.is_closing()) => {
+                    end(ctx, key, Fault::of(Reason::ImplementationSpecific));
                 }
                 Err(_) => {}
             }
-            write_done(core, key, false);
+            write_done(ctx, key, false);
         }
         Written::All(all) => {
             for what in all {
-                written(core, what, outcome);
+                written(ctx, what, outcome);
             }
         }
         Written::Deleted(holder, delete) => {
             let id = delete.id.clone();
-            core.rim.delete_done(delete, outcome);
-            claims::release(core, id, holder);
+            ctx.io.delete_done(delete, outcome);
+            claims::release(ctx, id, holder);
         }
-        Written::DeletedAgain(delete) => core.rim.delete_retried(delete, outcome),
-        Written::Fence(key) => takeover_read::fenced(core, key, outcome.is_ok()),
-        Written::Cleared(key, delete) => takeover::cleared(core, key, delete, outcome),
+        Written::DeletedAgain(delete) => ctx.io.delete_retried(delete, outcome),
+        Written::Fence(key) => takeover_read::fenced(ctx, key, outcome.is_ok()),
+        Written::Cleared(key, delete) => takeover::cleared(ctx, key, delete, outcome),
     }
 }
 
 /// Resumes an operation after its write succeeded or failed.
-fn resume_wait(core: &mut Core, key: ConnKey, wait: Wait, is_safe: bool) {
-    if core.rim.conns.get(key).is_none_or(|conn| conn.is_closing()) {
+fn resume_wait(ctx: &mut Ctx, key: ConnKey, wait: Wait, is_safe: bool) {
+    if ctx.io.conns.get(key).is_none_or(|conn| conn.is_closing()) {
         return;
     }
     match wait {
-        Wait::Connected(present) if is_safe => connected(core, key, present),
-        Wait::Connected(_) if forgo_will(&mut core.rim, key) => connected(core, key, false),
-        Wait::Connected(_) => refused(core, key, Reason::ServerUnavailable),
-        Wait::Granted(number) if is_safe => core.rim.mqtt_granted_now(key, number, Ok(())),
+        Wait::Connected(present) if is_safe => connected(ctx, key, present),
+        Wait::Connected(_) if forgo_will(&mut ctx.io, key) => connected(ctx, key, false),
+        Wait::Connected(_) => refused(ctx, key, Reason::ServerUnavailable),
+        Wait::Granted(number) if is_safe => ctx.io.mqtt_granted_now(key, number, Ok(())),
         Wait::Unsubscribed(number) if is_safe => {
-            core.rim.with_mqtt(key, |client, out| client.machine.unsubscribed(number, out));
+            ctx.io.with_mqtt(key, |client, out| client.machine.unsubscribed(number, out));
         }
         Wait::Recorded(number) if is_safe => {
-            core.rim.with_mqtt(key, |client, out| client.machine.recorded(number, out));
+            ctx.io.with_mqtt(key, |client, out| client.machine.recorded(number, out));
         }
         Wait::Intended(_) => unreachable!("it waits for an entry"),
         // The client must not get a success for a session that may be lost.
         Wait::Granted(_) | Wait::Unsubscribed(_) | Wait::Recorded(_) => {
-            end(core, key, Fault::of(Reason::ImplementationSpecific))
+            end(ctx, key, Fault::of(Reason::ImplementationSpecific))
         }
     }
 }

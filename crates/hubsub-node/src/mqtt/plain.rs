@@ -1,12 +1,12 @@
 //! Plain clients: no wildcard, no identifier, nothing queued. Most clients are plain most of the time; a
 //! delivery to one checks a single byte of its connection, as for Redis clients.
 //!
-//! Invariant: [`Rim::deliver_plain`] sends what [`Rim::deliver_mqtt`] would send.
+//! Invariant: [`Io::deliver_plain`] sends what [`Io::deliver_mqtt`] would send.
 
 use super::client::Client;
 use super::message::Content;
 use super::sending::{ARENA_BYTES, PAYLOAD_SHARED};
-use crate::io::context::{PACKETS, Rim, TURN_BYTES};
+use crate::io::shard_io::{Io, PACKETS, TURN_BYTES};
 use hubsub_mqtt::write_headers;
 use hubsub_route::{RecordView, Via};
 use hubsub_types::Qos;
@@ -63,7 +63,7 @@ impl Client {
     }
 }
 
-impl Rim {
+impl Io {
     /// Reclassifies a client after a change of its subscriptions, its queue or its gaps.
     pub(super) fn update_plain(&mut self, conn: u32) {
         if let Some(c) = self.conns.at_mut(conn) {

@@ -14,9 +14,9 @@
 use super::client::Client;
 use super::deliver::Way;
 use super::message::Content;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
+use crate::io::shard_io::Io;
 use ahash::RandomState;
 use hashbrown::HashSet;
 use hubsub_mqtt::expiry_s;
@@ -195,15 +195,15 @@ pub fn is_expired(entry: &Record, now_us: u64) -> bool {
 }
 
 /// Handles this turn's events.
-pub fn go_on(core: &mut Core) {
-    go_on_paced(core);
-    while !core.rim.states.mqtt.retained.is_empty() {
-        for (key, event) in std::mem::take(&mut core.rim.states.mqtt.retained) {
+pub fn go_on(ctx: &mut Ctx) {
+    go_on_paced(ctx);
+    while !ctx.io.states.mqtt.retained.is_empty() {
+        for (key, event) in std::mem::take(&mut ctx.io.states.mqtt.retained) {
             match event {
-                Event::Due(filter) => begin(core, key, filter),
+                Event::Due(filter) => begin(ctx, key, filter),
                 Event::Came(number, answer) => {
-                    core.rim.states.mqtt.rows_pace.came(number);
-                    came(core, key, number, answer);
+                    ctx.io.states.mqtt.rows_pace.came(number);
+                    came(ctx, key, number, answer);
                 }
             }
         }
@@ -211,130 +211,126 @@ pub fn go_on(core: &mut Core) {
 }
 
 /// Continues waiting reads in order, within the rate limit.
-fn go_on_paced(core: &mut Core) {
-    while core.rim.has_room_for_page()
-        && let Some(key) = core.rim.states.mqtt.rows_pace.waiting.pop_front()
+fn go_on_paced(ctx: &mut Ctx) {
+    while ctx.io.has_room_for_page()
+        && let Some(key) = ctx.io.states.mqtt.rows_pace.waiting.pop_front()
     {
-        if let Some(reads) = reads_of(&mut core.rim, key) {
+        if let Some(reads) = reads_of(&mut ctx.io, key) {
             reads.is_paced = false;
-            read_on(core, key);
+            read_on(ctx, key);
         }
     }
 }
 
-fn begin(core: &mut Core, key: ConnKey, filter: Box<[u8]>) {
-    let has_none = core.broker.rows_class().is_none() || core.broker.has_no_rows();
-    let Some(reads) = reads_of(&mut core.rim, key) else { return };
+fn begin(ctx: &mut Ctx, key: ConnKey, filter: Box<[u8]>) {
+    let has_none = ctx.broker.rows_class().is_none() || ctx.broker.has_no_rows();
+    let Some(reads) = reads_of(&mut ctx.io, key) else { return };
     reads.due -= 1;
     if !has_none {
         reads.queue.push_back(Read::new(filter, None));
     }
-    read_on(core, key);
+    read_on(ctx, key);
 }
 
-fn came(core: &mut Core, key: ConnKey, number: u32, answer: Answer) {
-    let Some(reads) = reads_of(&mut core.rim, key).filter(|reads| reads.awaits == Some(number)) else {
+fn came(ctx: &mut Ctx, key: ConnKey, number: u32, answer: Answer) {
+    let Some(reads) = reads_of(&mut ctx.io, key).filter(|reads| reads.awaits == Some(number)) else {
         return;
     };
     reads.awaits = None;
-    act(core, key, answer);
-    read_on(core, key);
+    act(ctx, key, answer);
+    read_on(ctx, key);
 }
 
 /// Requests the next page of a client that has taken the previous one.
-pub fn read_on(core: &mut Core, key: ConnKey) {
-    let has_reads = |core: &Core| {
-        core.rim
-            .conns
-            .get(key)
-            .and_then(|conn| conn.mqtt.as_ref())
-            .is_some_and(|client| client.reads.is_some())
+pub fn read_on(ctx: &mut Ctx, key: ConnKey) {
+    let has_reads = |ctx: &Ctx| {
+        ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref()).is_some_and(|client| client.reads.is_some())
     };
-    while has_reads(core) && core.rim.has_room_for_entries(key) {
-        let Some(reads) = reads_of(&mut core.rim, key).filter(|reads| reads.awaits.is_none()) else { return };
+    while has_reads(ctx) && ctx.io.has_room_for_entries(key) {
+        let Some(reads) = reads_of(&mut ctx.io, key).filter(|reads| reads.awaits.is_none()) else { return };
         let Some(read) = reads.queue.front() else {
             if reads.due == 0
                 && reads.unread.is_empty()
-                && let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+                && let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
             {
                 client.reads = None;
             }
             return;
         };
         let (filter, is_wild, next) = (read.filter.clone(), read.is_wild(), read.next.clone());
-        if next.is_some() && !core.rim.may_read_entries(key) {
+        if next.is_some() && !ctx.io.may_read_entries(key) {
             return;
         }
-        let number = core.rim.states.mqtt.retained_asked.wrapping_add(1);
-        core.rim.states.mqtt.retained_asked = number;
-        if let Some(reads) = reads_of(&mut core.rim, key) {
+        let number = ctx.io.states.mqtt.retained_asked.wrapping_add(1);
+        ctx.io.states.mqtt.retained_asked = number;
+        if let Some(reads) = reads_of(&mut ctx.io, key) {
             reads.awaits = Some(number);
         }
         let asker = Asker::Retained { conn: key, number };
-        let ticket = Ticket { shard: core.rim.shard, asker };
-        let now = core.rim.now;
+        let ticket = Ticket { shard: ctx.io.shard, asker };
+        let now = ctx.io.now;
         let outcome = match next {
             None if is_wild => {
-                core.broker.settle(asker, &mut core.rim);
+                ctx.broker.settle(asker, &mut ctx.io);
                 Outcome::Later
             }
             None => {
-                let settled = core.broker.subscribers(ticket, Namespace::Global, &filter, now, &mut core.rim);
+                let settled = ctx.broker.subscribers(ticket, Namespace::Global, &filter, now, &mut ctx.io);
                 match settled {
                     Outcome::Now(count) => Outcome::Now(Answer::Counted(count)),
                     Outcome::Later => Outcome::Later,
                 }
             }
             Some((hub, after)) => {
-                let Some(class) = core.broker.rows_class() else { return };
-                let bytes_max = core.rim.limits.retained_page_bytes as u32;
+                let Some(class) = ctx.broker.rows_class() else { return };
+                let bytes_max = ctx.io.limits.retained_page_bytes as u32;
                 let ask = RowsAsk { ticket, class, hub, filter, after, bytes_max };
-                match core.broker.rows(ask, now, &mut core.rim) {
+                match ctx.broker.rows(ask, now, &mut ctx.io) {
                     Outcome::Now(page) => Outcome::Now(Answer::Rows(page)),
                     Outcome::Later => {
-                        core.rim.states.mqtt.rows_pace.asked.push_back((number, now.mono_ms));
+                        ctx.io.states.mqtt.rows_pace.asked.push_back((number, now.mono_ms));
                         Outcome::Later
                     }
                 }
             }
         };
         let Outcome::Now(answer) = outcome else { return };
-        if let Some(reads) = reads_of(&mut core.rim, key) {
+        if let Some(reads) = reads_of(&mut ctx.io, key) {
             reads.awaits = None;
         }
-        act(core, key, answer);
+        act(ctx, key, answer);
     }
 }
 
-fn reads_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Reads> {
-    rim.conns.get_mut(key)?.mqtt.as_mut()?.reads.as_deref_mut()
+fn reads_of(io: &mut Io, key: ConnKey) -> Option<&mut Reads> {
+    io.conns.get_mut(key)?.mqtt.as_mut()?.reads.as_deref_mut()
 }
 
 /// Handles the answer to the first read's request.
-fn act(core: &mut Core, key: ConnKey, answer: Answer) {
-    let row_hubs = core.broker.row_hubs();
-    let Some(read) = reads_of(&mut core.rim, key).and_then(|reads| reads.queue.front_mut()) else { return };
+fn act(ctx: &mut Ctx, key: ConnKey, answer: Answer) {
+    let row_hubs = ctx.broker.row_hubs();
+    let Some(read) = reads_of(&mut ctx.io, key).and_then(|reads| reads.queue.front_mut()) else { return };
     let (filter, hub) = (read.filter.clone(), read.next.as_ref().map(|next| next.0));
-    let following = read.hub_after(hub, row_hubs, || core.broker.row_hub(&filter)).map(|hub| (hub, None));
+    let following = read.hub_after(hub, row_hubs, || ctx.broker.row_hub(&filter)).map(|hub| (hub, None));
     let next = match (answer, hub) {
         (Answer::Rows(Ok(page)), Some(hub)) => {
             let after = page.rows.last().and_then(|row| hubsub_route::rows::topic_of(row.topic()));
             let after = after.map(Box::from);
             let is_last = page.is_last || after.is_none();
             let bytes = page.rows.iter().map(|row| row.topic().len() + row.payload().len());
-            core.rim.states.mqtt.rows_pace.bytes += bytes.sum::<usize>();
-            core.rim.send_entries(key, &filter, &page);
+            ctx.io.states.mqtt.rows_pace.bytes += bytes.sum::<usize>();
+            ctx.io.send_entries(key, &filter, &page);
             if is_last { following } else { Some((hub, after)) }
         }
         // This hub cannot be read now; others can.
         (_, Some(hub)) => {
             read.unread.insert(hub);
-            core.rim.metrics.retained_unread_total.add(1);
+            ctx.io.metrics.retained_unread_total.add(1);
             following
         }
         (_, None) => following,
     };
-    let Some(reads) = reads_of(&mut core.rim, key) else { return };
+    let Some(reads) = reads_of(&mut ctx.io, key) else { return };
     match (next, reads.queue.front_mut()) {
         (Some(next), Some(read)) => read.next = Some(next),
         _ => {
@@ -342,41 +338,41 @@ fn act(core: &mut Core, key: ConnKey, answer: Answer) {
             let is_unread = read.is_some();
             read.into_iter().for_each(|read| reads.keep_unread(read));
             if is_unread {
-                core.rim.states.mqtt.unread.insert(key);
+                ctx.io.states.mqtt.unread.insert(key);
             }
         }
     }
 }
 
 /// Retries unreachable hubs, and forgets filters that clients no longer subscribe to. Runs once a second.
-pub fn read_unread(core: &mut Core) {
-    for key in core.rim.states.mqtt.unread.iter().copied().collect::<Vec<_>>() {
-        let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
+pub fn read_unread(ctx: &mut Ctx) {
+    for key in ctx.io.states.mqtt.unread.iter().copied().collect::<Vec<_>>() {
+        let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
         if let Some(Client { machine, reads: Some(reads), .. }) = client {
             reads.unread.retain(|read| machine.grant_kept(&read.filter, false).is_some());
-            reads.retry(|hub| core.broker.row_hub_is_away(hub));
+            reads.retry(|hub| ctx.broker.row_hub_is_away(hub));
         }
-        read_on(core, key);
-        if reads_of(&mut core.rim, key).is_none_or(|reads| reads.unread.is_empty()) {
-            core.rim.states.mqtt.unread.remove(&key);
+        read_on(ctx, key);
+        if reads_of(&mut ctx.io, key).is_none_or(|reads| reads.unread.is_empty()) {
+            ctx.io.states.mqtt.unread.remove(&key);
         }
     }
 }
 
 /// Before a subscription: SUBACK reports that retained messages come later, if hubs are unreachable.
-pub(super) fn note_unread(core: &mut Core, key: ConnKey, number: u32, filter: &str) {
-    if !core.broker.rows_are_away(filter.as_bytes()) {
+pub(super) fn note_unread(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str) {
+    if !ctx.broker.rows_are_away(filter.as_bytes()) {
         return;
     }
-    let is_notified = core.rim.with_mqtt(key, |client, _| client.machine.retained_comes_later(number));
-    if is_notified == Some(true) && core.broker.tells_rows_are_away() {
+    let is_notified = ctx.io.with_mqtt(key, |client, _| client.machine.retained_comes_later(number));
+    if is_notified == Some(true) && ctx.broker.tells_rows_are_away() {
         let fields = vec![("filter", filter.chars().take(64).collect())];
         let what = "retained messages are delivered later: the leader of their hub is not reached";
-        core.rim.lines.log(Level::Warning, what, fields);
+        ctx.io.lines.log(Level::Warning, what, fields);
     }
 }
 
-impl Rim {
+impl Io {
     /// A subscription is confirmed: schedules its read and notes live messages from now on.
     pub(super) fn reads_retained(&mut self, key: ConnKey, filter: Box<[u8]>) {
         if let Some(client) = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {

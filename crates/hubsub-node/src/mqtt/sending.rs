@@ -11,8 +11,8 @@ use super::message::{Content, Message};
 use super::pending::Item;
 use super::session::Sent;
 use crate::io::conn::{Conn, Flags};
-use crate::io::context::{REPLIES, Rim, TURN_BYTES};
 use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
+use crate::io::shard_io::{Io, REPLIES, TURN_BYTES};
 use hubsub_mqtt::{Grant, write_headers};
 use hubsub_types::{ConnKey, Qos};
 use hubsub_wire::mqtt::{
@@ -113,7 +113,7 @@ impl Client {
     }
 }
 
-impl Rim {
+impl Io {
     /// Sends an MQTT client its queued records, as far as window and socket have room.
     pub(crate) fn pump_mqtt(&mut self, key: ConnKey) {
         let is_connecting = |conn: &Conn| conn.mqtt.as_ref().is_none_or(|client| client.connecting.is_some());

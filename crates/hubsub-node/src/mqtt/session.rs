@@ -9,8 +9,8 @@ use super::message::{Content, Message};
 use super::offline::{OfflineSession, queue_limits};
 use super::persist;
 use super::persistence::{Entry, Persistence};
-use crate::io::context::{Rim, Timer};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::{Io, Timer};
 use hubsub_mqtt::Grant;
 use hubsub_route::claims::{Heir, Holder};
 use hubsub_types::{ConnKey, Qos};
@@ -165,15 +165,15 @@ impl Client {
 }
 
 /// A connection has ended and its session continues: puts the session into the connection's slot.
-pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
-    let rim = &mut core.rim;
-    let limits = queue_limits(rim);
+pub(super) fn leave(ctx: &mut Ctx, key: ConnKey, mut client: Client) {
+    let io = &mut ctx.io;
+    let limits = queue_limits(io);
     let mut session = client.session.take().map_or_else(Session::default, |session| *session);
     let yields_to = session.yields_to.take();
     session.requests = client.machine.next_request();
     session.record_sent();
     let id: Box<str> = client.machine.client_id().into();
-    let state = client.machine.suspend(rim.now.wall_us / 1000);
+    let state = client.machine.suspend(io.now.wall_us / 1000);
     let mut offline = OfflineSession::new(id, state, session);
     if let Some(cursors) = &mut offline.session.cursors {
         cursors.take_back_all(&client.pending);
@@ -186,50 +186,50 @@ pub(super) fn leave(core: &mut Core, key: ConnKey, mut client: Client) {
     {
         dropped += offline.push(item.message, item.grant, item.key, None, limits);
     }
-    rim.metrics.mqtt_session_dropped_total.add(dropped);
-    rim.states.mqtt.sessions.insert(key, offline);
-    rim.show_sessions();
-    super::session_cursors::detach(core, key);
-    core.rim.states.mqtt.sessions.session_mut(key).into_iter().for_each(Session::shrink);
-    persist::request_snapshot(&mut core.rim, key, None);
-    look_at(core, key);
+    io.metrics.mqtt_session_dropped_total.add(dropped);
+    io.states.mqtt.sessions.insert(key, offline);
+    io.show_sessions();
+    super::session_cursors::detach(ctx, key);
+    ctx.io.states.mqtt.sessions.session_mut(key).into_iter().for_each(Session::shrink);
+    persist::request_snapshot(&mut ctx.io, key, None);
+    look_at(ctx, key);
     match yields_to.as_deref() {
-        Some(Heir::Here(to)) => super::handover::call(core, key, to.who),
-        Some(Heir::Away { .. }) => _ = persist::hand_over(core, key),
+        Some(Heir::Here(to)) => super::handover::call(ctx, key, to.who),
+        Some(Heir::Away { .. }) => _ = persist::hand_over(ctx, key),
         None => {}
     }
     // It continues to read, as far as there is room.
-    core.broker.drained(key, core.rim.now, &mut core.rim);
+    ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
 }
 
 /// Publishes the will of an offline session and ends the session when each is due.
-pub fn look_at(core: &mut Core, key: ConnKey) {
-    let now_ms = core.rim.now.wall_us / 1000;
-    if persist::is_moving(&mut core.rim, key) {
+pub fn look_at(ctx: &mut Ctx, key: ConnKey) {
+    let now_ms = ctx.io.now.wall_us / 1000;
+    if persist::is_moving(&mut ctx.io, key) {
         return;
     }
-    let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) else { return };
+    let Some(offline) = ctx.io.states.mqtt.sessions.get_mut(key) else { return };
     if offline.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
         && let Some(will) = offline.state.take_will()
     {
         let id = offline.id.clone();
-        publish_will(core, key, *will, &id);
-        persist::request_snapshot(&mut core.rim, key, None);
+        publish_will(ctx, key, *will, &id);
+        persist::request_snapshot(&mut ctx.io, key, None);
     }
-    let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) else { return };
+    let Some(offline) = ctx.io.states.mqtt.sessions.get_mut(key) else { return };
     if offline.awaits.is_none() && offline.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
-        core.rim.metrics.mqtt_sessions_expired_total.add(1);
-        return end(core, key);
+        ctx.io.metrics.mqtt_sessions_expired_total.add(1);
+        return end(ctx, key);
     }
     if let Some(at_ms) = offline.next_due_ms() {
         // A session that is being taken over is checked again soon.
         let wait_ms = at_ms.saturating_sub(now_ms).max(TIMER_MS_MIN);
-        let at_ms = core.rim.now.mono_ms + wait_ms;
+        let at_ms = ctx.io.now.mono_ms + wait_ms;
         // Timers are never cancelled, so a pending one is reused, however often the client comes and goes.
         let timer_ms = &mut offline.session.timer_ms;
         if *timer_ms == 0 || at_ms < *timer_ms {
             *timer_ms = at_ms;
-            core.rim.timers.set(at_ms, Timer::Session(key));
+            ctx.io.timers.set(at_ms, Timer::Session(key));
         }
     }
 }
@@ -238,62 +238,62 @@ pub fn look_at(core: &mut Core, key: ConnKey) {
 const TIMER_MS_MIN: u64 = 100;
 
 /// The timer of a session; its client may have reconnected.
-pub fn timer(core: &mut Core, key: ConnKey) {
-    let rim = &mut core.rim;
-    let now_ms = rim.now.mono_ms;
-    let client = rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+pub fn timer(ctx: &mut Ctx, key: ConnKey) {
+    let io = &mut ctx.io;
+    let now_ms = io.now.mono_ms;
+    let client = io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let session = match client.and_then(|client| client.session.as_deref_mut()) {
         Some(session) => Some(session),
-        None => rim.states.mqtt.sessions.get_mut(key).map(|offline| &mut offline.session),
+        None => io.states.mqtt.sessions.get_mut(key).map(|offline| &mut offline.session),
     };
     // A timer that fires after an earlier one was set instead finds that one handled.
     if let Some(session) = session.filter(|session| session.timer_ms > 0 && session.timer_ms <= now_ms) {
         session.timer_ms = 0;
-        look_at(core, key);
+        look_at(ctx, key);
     }
 }
 
 /// Ends an offline session and publishes its will if that is still to be done.
-pub(super) fn end(core: &mut Core, key: ConnKey) {
-    let left = core.rim.take_shared(key, None);
-    let Some(mut offline) = core.rim.states.mqtt.sessions.remove(key) else { return };
+pub(super) fn end(ctx: &mut Ctx, key: ConnKey) {
+    let left = ctx.io.take_shared(key, None);
+    let Some(mut offline) = ctx.io.states.mqtt.sessions.remove(key) else { return };
     if let Some(will) = offline.state.take_will() {
-        publish_will(core, key, *will, &offline.id);
+        publish_will(ctx, key, *will, &offline.id);
     }
-    core.rim.show_sessions();
-    core.broker.disconnected(key, core.rim.now, &mut core.rim);
-    core.rim.conns.give_back(key);
-    let holder = Holder { shard: core.rim.shard, conn: key };
-    persist::release(core, offline.id, holder, offline.session.persistence);
-    super::shares::redeliver(core, left);
+    ctx.io.show_sessions();
+    ctx.broker.disconnected(key, ctx.io.now, &mut ctx.io);
+    ctx.io.conns.give_back(key);
+    let holder = Holder { shard: ctx.io.shard, conn: key };
+    persist::release(ctx, offline.id, holder, offline.session.persistence);
+    super::shares::redeliver(ctx, left);
 }
 
 /// Stops deliveries to an offline session that moves to another node.
-pub(super) fn comes_to_rest(core: &mut Core, key: ConnKey) {
-    let Some(session) = core.rim.states.mqtt.sessions.session_mut(key) else { return };
+pub(super) fn comes_to_rest(ctx: &mut Ctx, key: ConnKey) {
+    let Some(session) = ctx.io.states.mqtt.sessions.session_mut(key) else { return };
     session.cursors.iter_mut().for_each(|cursors| cursors.awaits_ends = false);
-    core.broker.disconnected(key, core.rim.now, &mut core.rim);
+    ctx.broker.disconnected(key, ctx.io.now, &mut ctx.io);
 }
 
 /// The other node has all of the session: frees its slot here.
-pub(super) fn part(core: &mut Core, key: ConnKey) {
-    let Some(offline) = core.rim.states.mqtt.sessions.remove(key) else { return };
-    core.rim.show_sessions();
-    core.rim.conns.give_back(key);
-    let holder = Holder { shard: core.rim.shard, conn: key };
-    super::claims::release(core, offline.id, holder);
+pub(super) fn part(ctx: &mut Ctx, key: ConnKey) {
+    let Some(offline) = ctx.io.states.mqtt.sessions.remove(key) else { return };
+    ctx.io.show_sessions();
+    ctx.io.conns.give_back(key);
+    let holder = Holder { shard: ctx.io.shard, conn: key };
+    super::claims::release(ctx, offline.id, holder);
 }
 
 /// Drops the session in a slot that now holds a connection and cannot continue it.
-pub(super) fn forget(core: &mut Core, key: ConnKey) {
-    if let Some(offline) = core.rim.states.mqtt.sessions.remove(key) {
-        core.rim.show_sessions();
-        let holder = Holder { shard: core.rim.shard, conn: key };
-        persist::release(core, offline.id, holder, offline.session.persistence);
+pub(super) fn forget(ctx: &mut Ctx, key: ConnKey) {
+    if let Some(offline) = ctx.io.states.mqtt.sessions.remove(key) {
+        ctx.io.show_sessions();
+        let holder = Holder { shard: ctx.io.shard, conn: key };
+        persist::release(ctx, offline.id, holder, offline.session.persistence);
     }
 }
 
-impl Rim {
+impl Io {
     /// An acknowledgement has completed a message to a client.
     pub(super) fn ended_mqtt(&mut self, key: ConnKey, message: u64) {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());

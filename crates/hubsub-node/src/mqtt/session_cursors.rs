@@ -15,8 +15,8 @@ use super::client::{Client, NOBODY};
 use super::cursors::Cursors;
 use super::persist;
 use super::session::Session;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::Io;
 use hubsub_mqtt::Fault;
 use hubsub_route::{Answer, Asker, Attached, HubsFrom, Namespace, Outcome, Ticket};
 use hubsub_types::names::filter_pattern;
@@ -31,28 +31,27 @@ fn is_wild(filter: &str) -> bool {
     filter.contains(['+', '#']) && shared(filter).is_none()
 }
 
-fn client(core: &mut Core, key: ConnKey) -> Option<&mut Client> {
-    core.rim.conns.get_mut(key)?.mqtt.as_deref_mut()
+fn client(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Client> {
+    ctx.io.conns.get_mut(key)?.mqtt.as_deref_mut()
 }
 
-fn session(core: &mut Core, key: ConnKey) -> Option<&mut Session> {
-    client(core, key)?.session.as_deref_mut()
+fn session(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Session> {
+    client(ctx, key)?.session.as_deref_mut()
 }
 
 /// The cursors of an online or offline session.
-fn cursors(core: &mut Core, key: ConnKey) -> Option<&mut Cursors> {
-    let is_offline = core.rim.conns.get(key).is_none();
-    let session =
-        if is_offline { core.rim.states.mqtt.sessions.session_mut(key)? } else { session(core, key)? };
+fn cursors(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Cursors> {
+    let is_offline = ctx.io.conns.get(key).is_none();
+    let session = if is_offline { ctx.io.states.mqtt.sessions.session_mut(key)? } else { session(ctx, key)? };
     session.cursors.as_deref_mut()
 }
 
 /// A client subscribes to a topic: a persistent session gets a cursor in it if its class has a log.
-pub(super) fn request_topic(core: &mut Core, key: ConnKey, number: u32, topic: &str, qos: Qos) {
-    if session(core, key).is_none() || !core.broker.is_logged(Namespace::Global, topic.as_bytes()) {
+pub(super) fn request_topic(ctx: &mut Ctx, key: ConnKey, number: u32, topic: &str, qos: Qos) {
+    if session(ctx, key).is_none() || !ctx.broker.is_logged(Namespace::Global, topic.as_bytes()) {
         return;
     }
-    let Some(session) = session(core, key) else { return };
+    let Some(session) = session(ctx, key) else { return };
     if qos == Qos::AtMostOnce {
         return session.cursors.iter_mut().for_each(|cursors| cursors.remove_topic(topic));
     }
@@ -61,15 +60,15 @@ pub(super) fn request_topic(core: &mut Core, key: ConnKey, number: u32, topic: &
     cursors.asked.push((number, topic.into()));
     if !is_there {
         // It may be subscribed with QoS 0. Only a new subscription returns a position.
-        let (namespace, now) = (Namespace::Global, core.rim.now);
-        core.broker.unsubscribe(key, namespace, topic.as_bytes(), now, &mut core.rim);
+        let (namespace, now) = (Namespace::Global, ctx.io.now);
+        ctx.broker.unsubscribe(key, namespace, topic.as_bytes(), now, &mut ctx.io);
     }
 }
 
 /// A client has subscribed to a wildcard from a past position, for which cursors cannot exist.
-pub(super) fn rewound(core: &mut Core, key: ConnKey) {
-    let has_log = !core.broker.logged_hubs().is_empty();
-    if has_log && let Some(session) = session(core, key) {
+pub(super) fn rewound(ctx: &mut Ctx, key: ConnKey) {
+    let has_log = !ctx.broker.logged_hubs().is_empty();
+    if has_log && let Some(session) = session(ctx, key) {
         let cursors = session.cursors.get_or_insert_default();
         cursors.is_queued = true;
         cursors.remove_hubs();
@@ -77,60 +76,60 @@ pub(super) fn rewound(core: &mut Core, key: ConnKey) {
 }
 
 /// A client subscribes to a wildcard. Returns true if that waits for the log ends.
-pub(super) fn request_wildcard(core: &mut Core, key: ConnKey, number: u32, filter: &str, qos: Qos) -> bool {
-    let Some(session) = session(core, key) else { return false };
+pub(super) fn request_wildcard(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str, qos: Qos) -> bool {
+    let Some(session) = session(ctx, key) else { return false };
     let cursors = session.cursors.as_deref_mut();
     let has_cursors = cursors.is_some_and(|cursors| cursors.has_hub_cursors || cursors.is_queued);
-    if has_cursors || qos == Qos::AtMostOnce || core.broker.logged_hubs().is_empty() {
+    if has_cursors || qos == Qos::AtMostOnce || ctx.broker.logged_hubs().is_empty() {
         return false;
     }
-    let Some(session) = self::session(core, key) else { return false };
+    let Some(session) = self::session(ctx, key) else { return false };
     let cursors = session.cursors.get_or_insert_default();
     cursors.waiting.push((number, filter.into()));
     if !cursors.awaits_ends {
-        request_ends(core, key);
+        request_ends(ctx, key);
     }
     true
 }
 
-fn request_ends(core: &mut Core, key: ConnKey) {
-    let Some(cursors) = cursors(core, key) else { return };
+fn request_ends(ctx: &mut Ctx, key: ConnKey) {
+    let Some(cursors) = cursors(ctx, key) else { return };
     cursors.ends = cursors.ends.wrapping_add(1);
     cursors.awaits_ends = true;
     let number = cursors.ends;
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
-    if let Outcome::Now(ends) = core.broker.hub_ends(ticket, core.rim.now, &mut core.rim) {
-        core.rim.states.mqtt.ends.push((key, (number, ends)));
+    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
+    if let Outcome::Now(ends) = ctx.broker.hub_ends(ticket, ctx.io.now, &mut ctx.io) {
+        ctx.io.states.mqtt.ends.push((key, (number, ends)));
     }
 }
 
 /// Handles the log ends received in this turn.
-pub fn learn_ends(core: &mut Core) {
-    while !core.rim.states.mqtt.ends.is_empty() {
-        for (key, (number, ends)) in std::mem::take(&mut core.rim.states.mqtt.ends) {
-            let Some(cursors) = cursors(core, key) else { continue };
+pub fn learn_ends(ctx: &mut Ctx) {
+    while !ctx.io.states.mqtt.ends.is_empty() {
+        for (key, (number, ends)) in std::mem::take(&mut ctx.io.states.mqtt.ends) {
+            let Some(cursors) = cursors(ctx, key) else { continue };
             if !cursors.awaits_ends || cursors.ends != number {
                 continue;
             }
             cursors.awaits_ends = false;
-            match core.rim.conns.get(key) {
-                Some(_) => start_wildcards(core, key, ends),
-                None => detached(core, key, ends),
+            match ctx.io.conns.get(key) {
+                Some(_) => start_wildcards(ctx, key, ends),
+                None => detached(ctx, key, ends),
             }
         }
     }
 }
 
 /// The first wildcards of a session start after the ends of all logs.
-fn start_wildcards(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
-    let Some(cursors) = cursors(core, key) else { return };
+fn start_wildcards(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
+    let Some(cursors) = cursors(ctx, key) else { return };
     let waiting = std::mem::take(&mut cursors.waiting);
     let ends = match ends {
         Ok(ends) => ends,
         Err(refused) => {
             for (number, _) in waiting {
-                core.count_refusal(false);
-                core.rim.mqtt_confirmed(key, number, Err(refused));
+                ctx.count_refusal(false);
+                ctx.io.mqtt_confirmed(key, number, Err(refused));
             }
             return;
         }
@@ -140,81 +139,81 @@ fn start_wildcards(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>
         cursors.start_hubs(&ends);
     }
     for (number, filter) in waiting {
-        let wants = client(core, key).is_some_and(|client| client.machine.qos_of(&filter).is_some());
+        let wants = client(ctx, key).is_some_and(|client| client.machine.qos_of(&filter).is_some());
         let outcome = if wants {
-            let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
+            let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
             let pattern = filter_pattern(filter.as_bytes());
-            core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim)
+            ctx.broker.subscribe_pattern(ticket, key, &pattern, &mut ctx.io)
         } else {
             // It was unsubscribed meanwhile, and still gets its reply.
             Outcome::Now(Ok(()))
         };
         if let Outcome::Now(granted) = outcome {
             if granted.is_err() {
-                core.count_refusal(false);
+                ctx.count_refusal(false);
             }
-            core.rim.mqtt_confirmed(key, number, granted);
+            ctx.io.mqtt_confirmed(key, number, granted);
         }
     }
     if has_hub_cursors {
-        read_hubs(core, key);
+        read_hubs(ctx, key);
     }
-    drop_unused_hub_cursors(core, key);
+    drop_unused_hub_cursors(ctx, key);
 }
 
 /// Reads each hub from the session's cursor on.
-fn read_hubs(core: &mut Core, key: ConnKey) {
-    let Some(cursors) = cursors(core, key) else { return };
+fn read_hubs(ctx: &mut Ctx, key: ConnKey) {
+    let Some(cursors) = cursors(ctx, key) else { return };
     let offsets: Vec<(HubId, u64)> = cursors.offsets().collect();
-    core.broker.follow_hubs(key, HubsFrom::Offsets(&offsets), core.rim.now, &mut core.rim);
+    ctx.broker.follow_hubs(key, HubsFrom::Offsets(&offsets), ctx.io.now, &mut ctx.io);
 }
 
 /// A client has unsubscribed from a filter.
-pub(super) fn unsubscribed(core: &mut Core, key: ConnKey, filter: &str) {
-    let Some(cursors) = cursors(core, key) else { return };
+pub(super) fn unsubscribed(ctx: &mut Ctx, key: ConnKey, filter: &str) {
+    let Some(cursors) = cursors(ctx, key) else { return };
     if is_wild(filter) {
-        drop_unused_hub_cursors(core, key);
+        drop_unused_hub_cursors(ctx, key);
     } else {
         cursors.remove_topic(filter);
     }
 }
 
 /// Removes the hub cursors of a session without wildcards.
-fn drop_unused_hub_cursors(core: &mut Core, key: ConnKey) {
-    let Some(client) = client(core, key) else { return };
+fn drop_unused_hub_cursors(ctx: &mut Ctx, key: ConnKey) {
+    let Some(client) = client(ctx, key) else { return };
     if client.machine.filters().any(|(filter, options, _)| is_wild(filter) && options.qos > Qos::AtMostOnce) {
         return;
     }
-    let Some(cursors) = cursors(core, key) else { return };
+    let Some(cursors) = cursors(ctx, key) else { return };
     cursors.is_queued = false;
     if cursors.has_hub_cursors {
         cursors.remove_hubs();
-        core.broker.cursors.hubs.remove_conn(key.index);
+        ctx.broker.cursors.hubs.remove_conn(key.index);
     }
 }
 
 /// The connection of a session has ended: unsubscribes from what its cursors can resume.
-pub(super) fn detach(core: &mut Core, key: ConnKey) {
-    let Some(cursors) = cursors(core, key) else { return };
+pub(super) fn detach(ctx: &mut Ctx, key: ConnKey) {
+    let Some(cursors) = cursors(ctx, key) else { return };
     let asked = cursors.asked.iter().map(|(_, topic)| &**topic);
     let topics: Vec<Box<str>> =
         cursors.positions().map(|(topic, _)| topic).chain(asked).map(Box::from).collect();
     let has_hub_cursors = cursors.has_hub_cursors;
     cursors.detach();
-    let now = core.rim.now;
+    let now = ctx.io.now;
     for topic in topics {
-        core.broker.unsubscribe(key, Namespace::Global, topic.as_bytes(), now, &mut core.rim);
+        ctx.broker.unsubscribe(key, Namespace::Global, topic.as_bytes(), now, &mut ctx.io);
     }
     if has_hub_cursors {
-        advance_hubs(core, key, |_| None);
-        request_ends(core, key);
+        advance_hubs(ctx, key, |_| None);
+        request_ends(ctx, key);
     }
 }
 
 /// Advances hub cursors to what the broker has delivered, and of live hubs to `end`.
-fn advance_hubs(core: &mut Core, key: ConnKey, end: impl Fn(HubId) -> Option<u64>) {
-    let places: Vec<(HubId, u64, bool)> = core.broker.cursors.hubs.places(key.index).collect();
-    let Some(cursors) = cursors(core, key) else { return };
+fn advance_hubs(ctx: &mut Ctx, key: ConnKey, end: impl Fn(HubId) -> Option<u64>) {
+    let places: Vec<(HubId, u64, bool)> = ctx.broker.cursors.hubs.places(key.index).collect();
+    let Some(cursors) = cursors(ctx, key) else { return };
     for (hub, next, is_live) in places {
         let end = end(hub).filter(|_| is_live);
         cursors.arrived(hub, end.unwrap_or(0).max(next - 1));
@@ -222,57 +221,57 @@ fn advance_hubs(core: &mut Core, key: ConnKey, end: impl Fn(HubId) -> Option<u64
 }
 
 /// The log ends after a disconnect are known: earlier matches have arrived.
-fn detached(core: &mut Core, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
+fn detached(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCode>) {
     let ends = ends.unwrap_or_default();
-    advance_hubs(core, key, |hub| ends.iter().find(|(of, _)| *of == hub).map(|(_, end)| *end));
-    core.broker.cursors.hubs.remove_conn(key.index);
-    persist::request_snapshot_later(&mut core.rim, key);
-    if !core.broker.has_log_everywhere() {
+    advance_hubs(ctx, key, |hub| ends.iter().find(|(of, _)| *of == hub).map(|(_, end)| *end));
+    ctx.broker.cursors.hubs.remove_conn(key.index);
+    persist::request_snapshot_later(&mut ctx.io, key);
+    if !ctx.broker.has_log_everywhere() {
         return;
     }
-    let Some(offline) = core.rim.states.mqtt.sessions.get_mut(key) else { return };
+    let Some(offline) = ctx.io.states.mqtt.sessions.get_mut(key) else { return };
     let filters = offline.state.subscriptions().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
-        core.broker.unsubscribe_pattern(key, &pattern, &mut core.rim);
+        ctx.broker.unsubscribe_pattern(key, &pattern, &mut ctx.io);
     }
 }
 
 /// The cursors of a restored session, without those whose logs no longer exist.
-pub(super) fn restored(core: &mut Core, mut cursors: Box<Cursors>) -> Box<Cursors> {
-    let mut has_log = |topic: &str| core.broker.is_logged(Namespace::Global, topic.as_bytes());
+pub(super) fn restored(ctx: &mut Ctx, mut cursors: Box<Cursors>) -> Box<Cursors> {
+    let mut has_log = |topic: &str| ctx.broker.is_logged(Namespace::Global, topic.as_bytes());
     let without: Vec<Box<str>> =
         cursors.positions().map(|(topic, _)| topic).filter(|topic| !has_log(topic)).map(Box::from).collect();
     without.iter().for_each(|topic| cursors.remove_topic(topic));
-    if core.broker.logged_hubs().is_empty() {
+    if ctx.broker.logged_hubs().is_empty() {
         cursors.remove_hubs();
     }
     cursors
 }
 
 /// True if an offline session need not subscribe to a filter because its cursors resume it.
-pub(super) fn is_resumed(core: &Core, cursors: &Cursors, filter: &str) -> bool {
+pub(super) fn is_resumed(ctx: &Ctx, cursors: &Cursors, filter: &str) -> bool {
     match is_wild(filter) {
-        true => cursors.has_hub_cursors && core.broker.has_log_everywhere(),
+        true => cursors.has_hub_cursors && ctx.broker.has_log_everywhere(),
         false => cursors.has(filter),
     }
 }
 
 /// Resumes the cursors of a session that is online again, before CONNACK. Returns how many subscriptions will
 /// be confirmed or refused later.
-pub(super) fn resume(core: &mut Core, key: ConnKey) -> i64 {
-    let (now_us, mut later) = (core.rim.now.wall_us, 0);
-    let Some(cursors) = cursors(core, key) else { return 0 };
+pub(super) fn resume(ctx: &mut Ctx, key: ConnKey) -> i64 {
+    let (now_us, mut later) = (ctx.io.now.wall_us, 0);
+    let Some(cursors) = cursors(ctx, key) else { return 0 };
     cursors.resume(now_us);
     let has_hub_cursors = cursors.has_hub_cursors;
     let topics: Vec<(Box<str>, Position)> =
         cursors.positions().map(|(topic, at)| (topic.into(), at)).collect();
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
+    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
     for (topic, after) in topics {
-        let now = core.rim.now;
-        let outcome = core.broker.subscribe_on(ticket, key, topic.as_bytes(), after, now, &mut core.rim);
+        let now = ctx.io.now;
+        let outcome = ctx.broker.subscribe_on(ticket, key, topic.as_bytes(), after, now, &mut ctx.io);
         match outcome {
-            Outcome::Now(Err(refused)) => core.rim.cannot_resume(key, refused),
+            Outcome::Now(Err(refused)) => ctx.io.cannot_resume(key, refused),
             Outcome::Now(Ok(_)) => {}
             Outcome::Later => later += 1,
         }
@@ -280,21 +279,21 @@ pub(super) fn resume(core: &mut Core, key: ConnKey) -> i64 {
     if !has_hub_cursors {
         return later;
     }
-    let Some(client) = client(core, key) else { return later };
+    let Some(client) = client(ctx, key) else { return later };
     let filters = client.machine.filters().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
-        match core.broker.resume_pattern(ticket, key, &pattern, &mut core.rim) {
-            Outcome::Now(Err(refused)) => core.rim.cannot_resume(key, refused),
+        match ctx.broker.resume_pattern(ticket, key, &pattern, &mut ctx.io) {
+            Outcome::Now(Err(refused)) => ctx.io.cannot_resume(key, refused),
             Outcome::Now(Ok(())) => {}
             Outcome::Later => later += 1,
         }
     }
-    read_hubs(core, key);
+    read_hubs(ctx, key);
     later
 }
 
-impl Rim {
+impl Io {
     /// A topic subscription is confirmed or refused: the session that requested it gets its cursor.
     pub(super) fn cursor_confirmed(
         &mut self,

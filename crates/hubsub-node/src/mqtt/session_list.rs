@@ -3,23 +3,23 @@
 use super::client::{Client, end};
 use super::offline::OfflineSession;
 use super::session;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::questions::SessionInfo;
 use hubsub_mqtt::Fault;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::Reason;
 
 /// The sessions of this shard: the one of client id `id`, or up to `limit` after `after`.
-pub fn list_sessions(core: &Core, id: Option<&str>, after: Option<&str>, limit: usize) -> Vec<SessionInfo> {
-    let rim = &core.rim;
+pub fn list_sessions(ctx: &Ctx, id: Option<&str>, after: Option<&str>, limit: usize) -> Vec<SessionInfo> {
+    let io = &ctx.io;
     let is_meant = |own: &str| id.is_none_or(|id| own == id) && after.is_none_or(|after| own > after);
-    let now_ms = rim.now.wall_us / 1000;
-    let offline = rim.states.mqtt.sessions.iter().filter(|(_, offline)| is_meant(&offline.id));
-    let offline = offline.map(|(_, offline)| of_offline(offline, rim.shard.0, now_ms));
-    let connected = rim.conns.iter().filter_map(|(_, conn)| {
+    let now_ms = io.now.wall_us / 1000;
+    let offline = io.states.mqtt.sessions.iter().filter(|(_, offline)| is_meant(&offline.id));
+    let offline = offline.map(|(_, offline)| of_offline(offline, io.shard.0, now_ms));
+    let connected = io.conns.iter().filter_map(|(_, conn)| {
         let client = conn.mqtt.as_deref().filter(|client| client.outlives())?;
         let is_meant = is_meant(client.machine.client_id());
-        is_meant.then(|| of_client(client, conn.id, rim.shard.0))
+        is_meant.then(|| of_client(client, conn.id, io.shard.0))
     });
     let mut found: Vec<SessionInfo> = offline.chain(connected).collect();
     found.sort_by(|a, b| a.client_id.cmp(&b.client_id));
@@ -29,9 +29,9 @@ pub fn list_sessions(core: &Core, id: Option<&str>, after: Option<&str>, limit: 
 
 /// Ends the session of a client id if it is here; its client is disconnected and its will published. Returns
 /// the number ended.
-pub fn end_session(core: &mut Core, id: &str) -> u64 {
-    let offline: Vec<ConnKey> = core
-        .rim
+pub fn end_session(ctx: &mut Ctx, id: &str) -> u64 {
+    let offline: Vec<ConnKey> = ctx
+        .io
         .states
         .mqtt
         .sessions
@@ -40,18 +40,18 @@ pub fn end_session(core: &mut Core, id: &str) -> u64 {
         .map(|(key, _)| key)
         .collect();
     let is_its = |client: &Client| client.outlives() && client.machine.client_id() == id;
-    let conns = core.rim.conns.iter().filter(|(_, conn)| conn.mqtt.as_deref().is_some_and(is_its));
+    let conns = ctx.io.conns.iter().filter(|(_, conn)| conn.mqtt.as_deref().is_some_and(is_its));
     let connected: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
     for &key in &offline {
-        session::end(core, key);
+        session::end(ctx, key);
     }
     for &key in &connected {
-        if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+        if let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
             && let Some(session) = &mut client.session
         {
             session.is_over = true;
         }
-        end(core, key, Fault::of(Reason::AdministrativeAction));
+        end(ctx, key, Fault::of(Reason::AdministrativeAction));
     }
     (offline.len() + connected.len()) as u64
 }

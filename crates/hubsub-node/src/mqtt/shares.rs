@@ -6,8 +6,8 @@ use super::client::Client;
 use super::message::Message;
 use super::pending::Item;
 use super::persist;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::Io;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::{Namespace, Record};
@@ -56,37 +56,37 @@ impl Sharing {
 }
 
 /// Passes messages queued by offline sessions to groups that gained a member. Runs once a second.
-pub fn share_queued(core: &mut Core) {
-    let mut sharing = std::mem::take(&mut core.rim.states.mqtt.sessions.sharing.0);
+pub fn share_queued(ctx: &mut Ctx) {
+    let mut sharing = std::mem::take(&mut ctx.io.states.mqtt.sessions.sharing.0);
     let mut left = Vec::new();
     sharing.retain(|&key, groups| {
-        if core.rim.states.mqtt.sessions.get_mut(key).is_none() {
+        if ctx.io.states.mqtt.sessions.get_mut(key).is_none() {
             return false;
         }
         groups.retain(|group, before| {
-            let members = core.broker.group_members(group);
+            let members = ctx.broker.group_members(group);
             if members <= *before {
                 *before = members;
                 return true;
             }
-            left.extend(core.rim.take_shared(key, Some(group)));
+            left.extend(ctx.io.take_shared(key, Some(group)));
             false
         });
         !groups.is_empty()
     });
-    core.rim.states.mqtt.sessions.sharing.0 = sharing;
-    redeliver(core, left);
+    ctx.io.states.mqtt.sessions.sharing.0 = sharing;
+    redeliver(ctx, left);
 }
 
 /// Delivers messages to other members of their groups, in order.
-pub(super) fn redeliver(core: &mut Core, messages: Vec<(Group, Rc<Message>)>) {
+pub(super) fn redeliver(ctx: &mut Ctx, messages: Vec<(Group, Rc<Message>)>) {
     for (group, message) in messages {
         let record = Arc::new(record_of(&message));
-        core.broker.give_to_another(&group, record, core.rim.now, &mut core.rim);
+        ctx.broker.give_to_another(&group, record, ctx.io.now, &mut ctx.io);
     }
 }
 
-impl Rim {
+impl Io {
     /// Takes queued messages of an offline session for a group, or for all groups, and schedules a snapshot.
     pub(super) fn take_shared(&mut self, key: ConnKey, of: Option<&[u8]>) -> Vec<(Group, Rc<Message>)> {
         let Some(offline) = self.states.mqtt.sessions.get_mut(key) else { return Vec::new() };
@@ -106,7 +106,7 @@ impl Rim {
 /// A client is gone: takes its unacknowledged and unsent group messages, in order of delivery, to [`redeliver`]
 /// them to other members.
 #[must_use]
-pub(super) fn take_left(core: &mut Core, client: &mut Client) -> Vec<(Group, Rc<Message>)> {
+pub(super) fn take_left(ctx: &mut Ctx, client: &mut Client) -> Vec<(Group, Rc<Message>)> {
     let (mut left, mut done) = (Vec::new(), Vec::new());
     if let Some(shares) = &mut client.shares {
         let sent: Vec<(PacketId, u64)> =
@@ -126,7 +126,7 @@ pub(super) fn take_left(core: &mut Core, client: &mut Client) -> Vec<(Group, Rc<
         }
     }
     for (group, position) in done {
-        core.broker.acknowledge(&group, position, core.rim.now, &mut core.rim);
+        ctx.broker.acknowledge(&group, position, ctx.io.now, &mut ctx.io);
     }
     for item in std::mem::take(&mut client.pending).into_items() {
         match item {

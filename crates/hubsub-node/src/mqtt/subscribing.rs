@@ -4,37 +4,37 @@
 use super::persist;
 use super::persistence::Wait;
 use super::{members, session_cursors};
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::Io;
 use hubsub_route::{Asker, HubsFrom, Namespace, Outcome, Start, Ticket, Wish};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{Names, Reason, Rewind, rewind, shared};
 
-pub(super) fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str, qos: Qos) {
+pub(super) fn subscribe(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str, qos: Qos) {
     let (group, plain) = shared(filter).map_or((None, filter), |(group, filter)| (Some(group), filter));
     let (from, plain) = rewind(plain).map_or((None, plain), |(from, plain)| (Some(from), plain));
     let is_strange =
         plain.starts_with(REWIND) || (matches!(from, Some(Rewind::Last(_))) && plain.contains(['+', '#']));
     if is_strange {
-        core.count_refusal(false);
+        ctx.count_refusal(false);
         let refused = Err(Reason::TopicFilterInvalid);
-        core.rim.with_mqtt(key, |client, out| client.machine.granted(number, refused, out));
+        ctx.io.with_mqtt(key, |client, out| client.machine.granted(number, refused, out));
         return;
     }
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: number } };
-    match attach(core, ticket, key, (group, from, plain), Some((number, qos))) {
+    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
+    match attach(ctx, ticket, key, (group, from, plain), Some((number, qos))) {
         Outcome::Now(granted) => {
             if granted.is_err() {
-                core.count_refusal(false);
+                ctx.count_refusal(false);
             }
-            core.rim.mqtt_granted(key, number, granted);
+            ctx.io.mqtt_granted(key, number, granted);
             if from.is_some() && granted.is_ok() {
-                core.broker.drained(key, core.rim.now, &mut core.rim);
+                ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
             }
         }
         Outcome::Later => {
-            if let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+            if let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
                 client.unconfirmed += 1;
             }
         }
@@ -44,46 +44,46 @@ pub(super) fn subscribe(core: &mut Core, key: ConnKey, number: u32, filter: &str
 /// Subscribes a connection slot: group, start and filter. `asks`: the client's request number and QoS; none
 /// for a restored session.
 pub(super) fn attach(
-    core: &mut Core,
+    ctx: &mut Ctx,
     ticket: Ticket,
     key: ConnKey,
     (group, from, filter): (Option<&str>, Option<Rewind>, &str),
     asks: Option<(u32, Qos)>,
 ) -> Outcome<Result<(), ErrorCode>> {
-    let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
+    let principal = ctx.io.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
     let topic = filter.as_bytes();
     if group.is_none() && filter.starts_with(members::PRESENCE) {
         let request = asks.map(|(number, _)| number);
         return Outcome::Now(if from.is_none() {
-            members::watch(core, key, filter, request)
+            members::watch(ctx, key, filter, request)
         } else {
             Err(ErrorCode::TopicLength)
         });
     }
-    if !core.rim.access.allowed_filter(principal, topic) {
+    if !ctx.io.access.allowed_filter(principal, topic) {
         Outcome::Now(Err(ErrorCode::NotAllowed))
     } else if let Some(group) = group {
-        let (group, now) = (group.as_bytes(), core.rim.now);
+        let (group, now) = (group.as_bytes(), ctx.io.now);
         match asks {
-            Some(_) => core.broker.join_group(ticket, key, group, topic, now, &mut core.rim),
-            None => core.broker.resume_group(ticket, key, group, topic, now, &mut core.rim),
+            Some(_) => ctx.broker.join_group(ticket, key, group, topic, now, &mut ctx.io),
+            None => ctx.broker.resume_group(ticket, key, group, topic, now, &mut ctx.io),
         }
     } else if filter.contains(['+', '#'])
         && from.is_none()
         && let Some((number, qos)) = asks
-        && session_cursors::request_wildcard(core, key, number, filter, qos)
+        && session_cursors::request_wildcard(ctx, key, number, filter, qos)
     {
         Outcome::Later
     } else if filter.contains(['+', '#']) {
         let pattern = filter_pattern(topic);
-        match from.map(|from| since_us(from, core.rim.now.wall_us)) {
-            None if asks.is_none() => core.broker.resume_pattern(ticket, key, &pattern, &mut core.rim),
-            None => core.broker.subscribe_pattern(ticket, key, &pattern, &mut core.rim),
+        match from.map(|from| since_us(from, ctx.io.now.wall_us)) {
+            None if asks.is_none() => ctx.broker.resume_pattern(ticket, key, &pattern, &mut ctx.io),
+            None => ctx.broker.subscribe_pattern(ticket, key, &pattern, &mut ctx.io),
             Some(us) => {
                 let from = HubsFrom::Since(us);
-                let held = core.broker.subscribe_pattern_from(ticket, key, &pattern, from, &mut core.rim);
+                let held = ctx.broker.subscribe_pattern_from(ticket, key, &pattern, from, &mut ctx.io);
                 if asks.is_some() && !matches!(held, Outcome::Now(Err(_))) {
-                    session_cursors::rewound(core, key);
+                    session_cursors::rewound(ctx, key);
                 }
                 held
             }
@@ -92,24 +92,24 @@ pub(super) fn attach(
         let start = match from {
             None => Start::Live,
             Some(Rewind::Last(count)) => Start::Last(count),
-            Some(from) => Start::Since(since_us(from, core.rim.now.wall_us)),
+            Some(from) => Start::Since(since_us(from, ctx.io.now.wall_us)),
         };
         if let Some((number, qos)) = asks {
-            session_cursors::request_topic(core, key, number, filter, qos);
+            session_cursors::request_topic(ctx, key, number, filter, qos);
         }
         if let Some((number, _)) = asks {
-            members::subscribes(core, key, filter, Some(number));
+            members::subscribes(ctx, key, filter, Some(number));
         }
         let wish = Wish { topic, namespace: Namespace::Global, start };
-        let now = core.rim.now;
+        let now = ctx.io.now;
         let outcome = match asks {
-            Some(_) => core.broker.subscribe(ticket, key, wish, now, &mut core.rim),
-            None => core.broker.resume(ticket, key, wish, now, &mut core.rim),
+            Some(_) => ctx.broker.subscribe(ticket, key, wish, now, &mut ctx.io),
+            None => ctx.broker.resume(ticket, key, wish, now, &mut ctx.io),
         };
         match outcome {
             Outcome::Now(attached) => {
                 if let Some((number, _)) = asks {
-                    core.rim.cursor_confirmed(key, number, &attached);
+                    ctx.io.cursor_confirmed(key, number, &attached);
                 }
                 Outcome::Now(attached.map(|_| ()))
             }
@@ -129,23 +129,23 @@ fn since_us(from: Rewind, now_us: u64) -> u64 {
     }
 }
 
-pub(super) fn unsubscribe(core: &mut Core, key: ConnKey, filters: Names<'_>) {
+pub(super) fn unsubscribe(ctx: &mut Ctx, key: ConnKey, filters: Names<'_>) {
     for filter in filters.iter() {
         let filter = rewind(filter).map_or(filter, |(_, filter)| filter);
         if let Some((group, filter)) = shared(filter) {
-            core.broker.leave_group(key, group.as_bytes(), filter.as_bytes(), &mut core.rim);
+            ctx.broker.leave_group(key, group.as_bytes(), filter.as_bytes(), &mut ctx.io);
         } else if filter.contains(['+', '#']) {
-            core.broker.unsubscribe_pattern(key, &filter_pattern(filter.as_bytes()), &mut core.rim);
+            ctx.broker.unsubscribe_pattern(key, &filter_pattern(filter.as_bytes()), &mut ctx.io);
         } else {
-            let (namespace, now) = (Namespace::Global, core.rim.now);
-            core.broker.unsubscribe(key, namespace, filter.as_bytes(), now, &mut core.rim);
+            let (namespace, now) = (Namespace::Global, ctx.io.now);
+            ctx.broker.unsubscribe(key, namespace, filter.as_bytes(), now, &mut ctx.io);
         }
-        session_cursors::unsubscribed(core, key, filter);
-        crate::presence::left(core, key, filter);
+        session_cursors::unsubscribed(ctx, key, filter);
+        crate::presence::left(ctx, key, filter);
     }
 }
 
-impl Rim {
+impl Io {
     /// A pending subscription is confirmed or refused.
     pub(super) fn mqtt_confirmed(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
         let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());

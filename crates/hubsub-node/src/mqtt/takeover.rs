@@ -14,7 +14,7 @@ use super::restored::{Restored, restore};
 use super::session::{self, Sent, Session};
 use super::subscribing::attach;
 use super::{claims, session_cursors, store};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use hubsub_mqtt::{Grant, SessionState};
 use hubsub_route::claims::Holder;
@@ -52,28 +52,28 @@ struct Revived {
 
 /// Restores a session; if it was connected, its connection has ended now. None if it is damaged, which is
 /// logged.
-fn revive(core: &mut Core, found: Found) -> Option<Revived> {
+fn revive(ctx: &mut Ctx, found: Found) -> Option<Revived> {
     let Found { id, snapshot, entries } = found;
     let mut restored = match restore(&snapshot, &entries) {
         Ok(restored) => restored,
         Err(damaged) => {
-            core.rim.metrics.mqtt_sessions_damaged_total.add(1);
+            ctx.io.metrics.mqtt_sessions_damaged_total.add(1);
             let fields = vec![("client", id.chars().take(64).collect()), ("error", damaged.to_string())];
-            core.rim.lines.log(Level::Error, "a session is lost", fields);
+            ctx.io.lines.log(Level::Error, "a session is lost", fields);
             return None;
         }
     };
-    let persistence = Box::new(Persistence::restored(&mut restored, core.rim.states.mqtt.store.is_some()));
+    let persistence = Box::new(Persistence::restored(&mut restored, ctx.io.states.mqtt.store.is_some()));
     let Restored { head, mut state, cursors, sent, queue, .. } = restored;
-    let cursors = cursors.map(|cursors| session_cursors::restored(core, cursors));
-    state.leave(core.rim.now.wall_us / 1000);
+    let cursors = cursors.map(|cursors| session_cursors::restored(ctx, cursors));
+    state.leave(ctx.io.now.wall_us / 1000);
     let mut session = Session::new(Some(persistence), head.last_key);
     for (key, counted, message, grant) in sent {
         session.send(key, Sent { message: Rc::new(message), grant, counted, is_recorded: true });
     }
     session.cursors = cursors;
     let offline = OfflineSession::new(id, state, session);
-    let filters = filters_of(core, &offline);
+    let filters = filters_of(ctx, &offline);
     Some(Revived { offline, queue, filters })
 }
 
@@ -87,16 +87,16 @@ pub(super) struct Asked {
 }
 
 /// Subscribes a slot to filters.
-pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> Asked {
-    let ticket = Ticket { shard: core.rim.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
+pub(super) fn subscribe(ctx: &mut Ctx, key: ConnKey, filters: &[Box<str>]) -> Asked {
+    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
     let mut asked = Asked::default();
     for filter in filters {
         let (group, filter) =
             shared(filter).map_or((None, &**filter), |(group, filter)| (Some(group), filter));
-        match attach(core, ticket, key, (group, None, filter), None) {
+        match attach(ctx, ticket, key, (group, None, filter), None) {
             Outcome::Now(Ok(())) => {}
             Outcome::Now(Err(refused)) => {
-                core.count_refusal(false);
+                ctx.count_refusal(false);
                 asked.refused = Some(refused);
             }
             Outcome::Later => asked.later += 1,
@@ -107,131 +107,131 @@ pub(super) fn subscribe(core: &mut Core, key: ConnKey, filters: &[Box<str>]) -> 
 
 /// The shard of a client id, on a lone node, takes over a session of the previous process, before any client
 /// connects.
-pub(super) fn restore_previous(core: &mut Core, found: Found) {
-    let key = core.rim.conns.reserve();
-    core.rim.states.mqtt.claims.hold(found.id.clone(), Holder { shard: core.rim.shard, conn: key });
-    take_over_offline(core, key, found);
+pub(super) fn restore_previous(ctx: &mut Ctx, found: Found) {
+    let key = ctx.io.conns.reserve();
+    ctx.io.states.mqtt.claims.hold(found.id.clone(), Holder { shard: ctx.io.shard, conn: key });
+    take_over_offline(ctx, key, found);
 }
 
 /// Takes over a session into a reserved slot that holds its client id.
-pub(super) fn take_over_offline(core: &mut Core, key: ConnKey, found: Found) {
+pub(super) fn take_over_offline(ctx: &mut Ctx, key: ConnKey, found: Found) {
     let id = found.id.clone();
-    let Some(Revived { offline, queue, filters }) = revive(core, found) else {
-        core.rim.states.mqtt.readings.damaged(id.clone(), core.rim.now.mono_ms);
-        core.rim.conns.give_back(key);
-        return claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
+    let Some(Revived { offline, queue, filters }) = revive(ctx, found) else {
+        ctx.io.states.mqtt.readings.damaged(id.clone(), ctx.io.now.mono_ms);
+        ctx.io.conns.give_back(key);
+        return claims::release(ctx, id, Holder { shard: ctx.io.shard, conn: key });
     };
-    core.rim.insert_restored(key, offline, queue);
-    core.rim.metrics.mqtt_session_takeovers_total.add(1);
-    core.broker.connected(key);
-    if let Some(refused) = subscribe(core, key, &filters).refused {
-        core.rim.note_missing(key, refused);
+    ctx.io.insert_restored(key, offline, queue);
+    ctx.io.metrics.mqtt_session_takeovers_total.add(1);
+    ctx.broker.connected(key);
+    if let Some(refused) = subscribe(ctx, key, &filters).refused {
+        ctx.io.note_missing(key, refused);
     }
-    if core.reads_sessions() {
+    if ctx.reads_sessions() {
         // A snapshot records that the session has a holder.
-        persist::request_snapshot(&mut core.rim, key, None);
+        persist::request_snapshot(&mut ctx.io, key, None);
     }
-    session::look_at(core, key);
+    session::look_at(ctx, key);
 }
 
 /// A connection takes over another process's session; `epoch` is that of the previous holder.
-pub(super) fn take_over(core: &mut Core, key: ConnKey, found: Found, epoch: u64) {
+pub(super) fn take_over(ctx: &mut Ctx, key: ConnKey, found: Found, epoch: u64) {
     let (id, snapshot) = (found.id.clone(), found.snapshot.clone());
-    let Some(Revived { mut offline, queue, filters }) = revive(core, found) else {
+    let Some(Revived { mut offline, queue, filters }) = revive(ctx, found) else {
         // Its CONNACK reports no session.
-        return begin_new(core, key, epoch);
+        return begin_new(ctx, key, epoch);
     };
-    let now_ms = core.rim.now.wall_us / 1000;
+    let now_ms = ctx.io.now.wall_us / 1000;
     if offline.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
-        core.rim.metrics.mqtt_sessions_expired_total.add(1);
-        return clear(core, key, id, &snapshot, epoch);
+        ctx.io.metrics.mqtt_sessions_expired_total.add(1);
+        return clear(ctx, key, id, &snapshot, epoch);
     }
     if offline.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
         && let Some(will) = offline.state.take_will()
     {
-        publish_will(core, key, *will, &id);
+        publish_will(ctx, key, *will, &id);
     }
-    let Some(mut client) = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.take()) else { return };
-    core.rim.insert_restored(key, offline, queue);
-    offline::resume(&mut core.rim, key, &mut client);
+    let Some(mut client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.take()) else { return };
+    ctx.io.insert_restored(key, offline, queue);
+    offline::resume(&mut ctx.io, key, &mut client);
     if let Some(connecting) = &mut client.connecting {
         connecting.is_resumed = true;
     }
-    if let Some(conn) = core.rim.conns.get_mut(key) {
+    if let Some(conn) = ctx.io.conns.get_mut(key) {
         conn.mqtt = Some(client);
     }
-    core.rim.metrics.mqtt_session_takeovers_total.add(1);
-    follow(core, key, &filters);
+    ctx.io.metrics.mqtt_session_takeovers_total.add(1);
+    follow(ctx, key, &filters);
 }
 
 /// Subscribes a connection's restored session and resumes its cursors; CONNACK follows once all subscriptions
 /// are confirmed.
-pub(super) fn follow(core: &mut Core, key: ConnKey, filters: &[Box<str>]) {
-    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+pub(super) fn follow(ctx: &mut Ctx, key: ConnKey, filters: &[Box<str>]) {
+    let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let Some(connecting) = client.and_then(|client| client.connecting.as_mut()) else { return };
     connecting.follows = Some(0);
-    let asked = subscribe(core, key, filters);
+    let asked = subscribe(ctx, key, filters);
     if let Some(refused) = asked.refused {
-        core.rim.note_missing(key, refused);
-        return followed(core, key, false);
+        ctx.io.note_missing(key, refused);
+        return followed(ctx, key, false);
     }
-    let later = asked.later + session_cursors::resume(core, key);
-    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let later = asked.later + session_cursors::resume(ctx, key);
+    let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let Some(left) = client.and_then(|client| client.connecting.as_mut()?.follows.as_mut()) else { return };
     *left += later;
     if *left == 0 {
-        recorded(core, key, true);
+        recorded(ctx, key, true);
     }
 }
 
 /// A connection whose client id had a session starts a new one; `epoch` is that of the previous holder.
-pub(super) fn begin_new(core: &mut Core, key: ConnKey, epoch: u64) {
-    let client = core.rim.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+pub(super) fn begin_new(ctx: &mut Ctx, key: ConnKey, epoch: u64) {
+    let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
     let session = client.and_then(|client| client.session.as_mut());
     session
         .and_then(|session| session.persistence.as_mut())
         .into_iter()
         .for_each(|persistence| persistence.follow(epoch));
-    recorded(core, key, false);
+    recorded(ctx, key, false);
 }
 
 /// Like [`begin_new`], but another process's session still exists: ends it and publishes its will.
-pub(super) fn clear(core: &mut Core, key: ConnKey, id: Box<str>, snapshot: &[u8], epoch: u64) {
-    let born = publish_will_of(core, key, &id, snapshot);
-    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+pub(super) fn clear(ctx: &mut Ctx, key: ConnKey, id: Box<str>, snapshot: &[u8], epoch: u64) {
+    let born = publish_will_of(ctx, key, &id, snapshot);
+    let client = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
     match client.map(|client| client.is_recorded()) {
         // Its own snapshot replaces that one.
-        Some(true) => begin_new(core, key, epoch),
+        Some(true) => begin_new(ctx, key, epoch),
         Some(false) => {
             let delete = SessionDelete::new(id.clone(), epoch + 1, born);
-            store::end(core, id, (epoch + 1, born), Written::Cleared(key, delete));
+            store::end(ctx, id, (epoch + 1, born), Written::Cleared(key, delete));
         }
         None => {}
     }
 }
 
 /// Publishes the will in the snapshot of a session that ends; returns the session's `born`.
-pub(super) fn publish_will_of(core: &mut Core, key: ConnKey, id: &str, snapshot: &[u8]) -> u64 {
+pub(super) fn publish_will_of(ctx: &mut Ctx, key: ConnKey, id: &str, snapshot: &[u8]) -> u64 {
     let head = Head::read(snapshot);
     // A damaged snapshot has no `born`.
     let born = head.as_ref().map_or(0, |(head, ..)| head.born);
     if let Ok(mut state) = head.and_then(|(.., state)| SessionState::<u64>::decode(state))
         && let Some(will) = state.take_will()
     {
-        publish_will(core, key, *will, id);
+        publish_will(ctx, key, *will, id);
     }
     born
 }
 
 /// The delete of a snapshot that a connection does not continue has completed or will be retried, unless
 /// another holder owns it.
-pub(super) fn cleared(core: &mut Core, key: ConnKey, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
-    let is_open = core.rim.conns.get(key).is_some_and(|conn| !conn.is_closing());
-    core.rim.delete_done(delete, outcome);
+pub(super) fn cleared(ctx: &mut Ctx, key: ConnKey, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
+    let is_open = ctx.io.conns.get(key).is_some_and(|conn| !conn.is_closing());
+    ctx.io.delete_done(delete, outcome);
     match outcome {
         _ if !is_open => {}
-        Err(ErrorCode::NotAllowed) => displaced(core, key),
-        _ => recorded(core, key, false),
+        Err(ErrorCode::NotAllowed) => displaced(ctx, key),
+        _ => recorded(ctx, key, false),
     }
 }
 

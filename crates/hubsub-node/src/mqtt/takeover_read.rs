@@ -16,7 +16,7 @@ use super::persist::Written;
 use super::takeover::{self, Found, is_of_use, queue_of, room_of};
 use super::work::Work;
 use super::{MqttMail, handover, store};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::io::questions::{Part, Question};
 use crate::io::scatter_gather::Then;
@@ -128,71 +128,71 @@ impl Readings {
 }
 
 /// A session of this client id has no holder: takes it over unless another node has or wants the id.
-pub(super) fn claim(core: &mut Core, id: Box<str>) {
-    let now_ms = core.rim.now.mono_ms;
-    let readings = &mut core.rim.states.mqtt.readings;
+pub(super) fn claim(ctx: &mut Ctx, id: Box<str>) {
+    let now_ms = ctx.io.now.mono_ms;
+    let readings = &mut ctx.io.states.mqtt.readings;
     let in_flight = readings.takeovers().count();
     let is_known = readings.is_damaged(&id, now_ms) || readings.takeovers().any(|reading| reading.id == id);
-    if is_known || in_flight >= TAKEOVERS_MAX || core.rim.states.mqtt.is_leaving {
+    if is_known || in_flight >= TAKEOVERS_MAX || ctx.io.states.mqtt.is_leaving {
         return;
     }
-    let is_full = core.rim.has_sessions(in_flight + 1);
-    let was_full = std::mem::replace(&mut core.rim.states.mqtt.readings.is_full, is_full);
+    let is_full = ctx.io.has_sessions(in_flight + 1);
+    let was_full = std::mem::replace(&mut ctx.io.states.mqtt.readings.is_full, is_full);
     if is_full {
         // It stays persisted: its client may resume it, and the takeover is tried again.
-        core.rim.metrics.mqtt_session_takeovers_failed_total.add(1);
+        ctx.io.metrics.mqtt_session_takeovers_failed_total.add(1);
         if !was_full {
             let fields = vec![("limit", "mqtt_sessions_max".to_owned())];
-            core.rim.lines.log(Level::Warning, "sessions without an owner wait for room", fields);
+            ctx.io.lines.log(Level::Warning, "sessions without an owner wait for room", fields);
         }
         return;
     }
-    let key = core.rim.conns.reserve();
+    let key = ctx.io.conns.reserve();
     let reading = Reading { id: id.clone(), why: Why::Takeover, epoch: 0, bytes: 0, step: Step::Claim };
-    core.rim.states.mqtt.readings.by_place.insert(key, reading);
-    let who = Holder { shard: core.rim.shard, conn: key };
-    claims::claim(core, id, Claimant { who, aim: Aim::Adopt });
+    ctx.io.states.mqtt.readings.by_place.insert(key, reading);
+    let who = Holder { shard: ctx.io.shard, conn: key };
+    claims::claim(ctx, id, Claimant { who, aim: Aim::Adopt });
 }
 
 /// A claim was refused; returns whether it was for a takeover.
-pub(super) fn is_refused(core: &mut Core, key: ConnKey) -> bool {
-    let Some(reading) = core.rim.states.mqtt.readings.by_place.get(&key) else { return false };
+pub(super) fn is_refused(ctx: &mut Ctx, key: ConnKey) -> bool {
+    let Some(reading) = ctx.io.states.mqtt.readings.by_place.get(&key) else { return false };
     let is_it = reading.why == Why::Takeover;
     if is_it {
-        core.rim.states.mqtt.readings.remove(key);
-        core.rim.conns.give_back(key);
+        ctx.io.states.mqtt.readings.remove(key);
+        ctx.io.conns.give_back(key);
     }
     is_it
 }
 
 /// The holder must release an id; returns whether that was a takeover in progress, which ends.
-pub(super) fn ends(core: &mut Core, key: ConnKey) -> bool {
-    let id = core.rim.states.mqtt.readings.by_place.get(&key).map(|reading| reading.id.clone());
-    let is_it = is_refused(core, key);
+pub(super) fn ends(ctx: &mut Ctx, key: ConnKey) -> bool {
+    let id = ctx.io.states.mqtt.readings.by_place.get(&key).map(|reading| reading.id.clone());
+    let is_it = is_refused(ctx, key);
     if let Some(id) = id.filter(|_| is_it) {
-        claims::release(core, id, Holder { shard: core.rim.shard, conn: key });
+        claims::release(ctx, id, Holder { shard: ctx.io.shard, conn: key });
     }
     is_it
 }
 
 /// A claim was granted; returns whether it was for a takeover, which continues.
-pub(super) fn begin_takeover(core: &mut Core, key: ConnKey) -> bool {
-    let Some(reading) = core.rim.states.mqtt.readings.by_place.get_mut(&key) else { return false };
+pub(super) fn begin_takeover(ctx: &mut Ctx, key: ConnKey) -> bool {
+    let Some(reading) = ctx.io.states.mqtt.readings.by_place.get_mut(&key) else { return false };
     reading.step = Step::Snapshot;
     let id = reading.id.clone();
-    request_snapshot(core, key, &id);
+    request_snapshot(ctx, key, &id);
     true
 }
 
 /// Reads the session of a connection's client id.
-pub(super) fn begin(core: &mut Core, key: ConnKey, id: Box<str>, is_clean: bool) {
-    match is_clean && !is_recorded(core, key) {
+pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, id: Box<str>, is_clean: bool) {
+    match is_clean && !is_recorded(ctx, key) {
         // Clean Start does not wait for the hub: it continues while that is unavailable.
-        true => core.ask_home(&room_of(&id), Question::Row(snapshot_of(&id)), then(key)),
-        false => request_snapshot(core, key, &id),
+        true => ctx.ask_home(&room_of(&id), Question::Row(snapshot_of(&id)), then(key)),
+        false => request_snapshot(ctx, key, &id),
     }
     let reading = Reading { id, why: Why::Client { is_clean }, epoch: 0, bytes: 0, step: Step::Snapshot };
-    core.rim.states.mqtt.readings.by_place.insert(key, reading);
+    ctx.io.states.mqtt.readings.by_place.insert(key, reading);
 }
 
 /// Continues the reading at this connection slot with the response.
@@ -200,8 +200,8 @@ fn then(key: ConnKey) -> Then {
     Then::work(move |part| Work::Past(key, Part::history(part)))
 }
 
-fn request_snapshot(core: &mut Core, key: ConnKey, id: &str) {
-    core.ask_home(&room_of(id), Question::History(snapshot_of(id)), then(key));
+fn request_snapshot(ctx: &mut Ctx, key: ConnKey, id: &str) {
+    ctx.ask_home(&room_of(id), Question::History(snapshot_of(id)), then(key));
 }
 
 /// The query for a client id's snapshot.
@@ -210,24 +210,24 @@ pub(super) fn snapshot_of(id: &str) -> HistoryQuery {
 }
 
 /// True if a connection wants a persistent session that outlives it.
-fn is_recorded(core: &Core, key: ConnKey) -> bool {
-    let client = core.rim.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+fn is_recorded(ctx: &Ctx, key: ConnKey) -> bool {
+    let client = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
     client.is_some_and(|client| client.is_recorded() && client.machine.session_expiry_s() > 0)
 }
 
 /// A page of a session's room has arrived.
-pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>) {
-    let is_closing = core.rim.conns.get(key).is_some_and(|conn| conn.is_closing());
-    if core.rim.states.mqtt.is_leaving && ends(core, key) {
+pub fn came(ctx: &mut Ctx, key: ConnKey, part: Result<HistoryPart, ErrorCode>) {
+    let is_closing = ctx.io.conns.get(key).is_some_and(|conn| conn.is_closing());
+    if ctx.io.states.mqtt.is_leaving && ends(ctx, key) {
         // The persisted session stays for the remaining nodes.
         return;
     }
-    let Some(reading) = core.rim.states.mqtt.readings.by_place.get_mut(&key).filter(|_| !is_closing) else {
+    let Some(reading) = ctx.io.states.mqtt.readings.by_place.get_mut(&key).filter(|_| !is_closing) else {
         return;
     };
     let (part, why, id) = match part {
         Ok(part) => (part, reading.why, reading.id.clone()),
-        Err(_) => return fails(core, key),
+        Err(_) => return fails(ctx, key),
     };
     match &mut reading.step {
         Step::Claim | Step::Fence(_) => {}
@@ -247,21 +247,21 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
                     });
                     reading.step = Step::Fence(snapshot);
                     match head {
-                        Ok(head) => store::append(core, id, begin_entry(head), Written::Fence(key)),
+                        Ok(head) => store::append(ctx, id, begin_entry(head), Written::Fence(key)),
                         // `restore` below reports the damage.
-                        Err(_) => fenced(core, key, true),
+                        Err(_) => fenced(ctx, key, true),
                     }
                 }
                 (Some(snapshot), Why::Client { is_clean: true }) => {
                     let snapshot = snapshot.to_vec();
-                    core.rim.states.mqtt.readings.remove(key);
-                    takeover::clear(core, key, id, &snapshot, epoch);
+                    ctx.io.states.mqtt.readings.remove(key);
+                    takeover::clear(ctx, key, id, &snapshot, epoch);
                 }
                 (None, Why::Client { .. }) => {
-                    core.rim.states.mqtt.readings.remove(key);
-                    takeover::begin_new(core, key, epoch);
+                    ctx.io.states.mqtt.readings.remove(key);
+                    takeover::begin_new(ctx, key, epoch);
                 }
-                (None, Why::Takeover) => _ = ends(core, key),
+                (None, Why::Takeover) => _ = ends(ctx, key),
             }
         }
         Step::Entries(snapshot, pages, entries) => {
@@ -271,61 +271,61 @@ pub fn came(core: &mut Core, key: ConnKey, part: Result<HistoryPart, ErrorCode>)
                 reading.bytes += entry.len() + size_of::<Vec<u8>>();
                 entries.push(entry.to_vec());
             }
-            if core.rim.states.mqtt.readings.gives_way(key) {
+            if ctx.io.states.mqtt.readings.gives_way(key) {
                 // A later search finds it again.
-                ends(core, key);
+                ends(ctx, key);
                 return;
             }
-            read_on(core, key);
+            read_on(ctx, key);
         }
     }
 }
 
 /// The fence of a session is written, or the write failed.
-pub(super) fn fenced(core: &mut Core, key: ConnKey, is_safe: bool) {
-    let Some(reading) = core.rim.states.mqtt.readings.by_place.get_mut(&key) else { return };
+pub(super) fn fenced(ctx: &mut Ctx, key: ConnKey, is_safe: bool) {
+    let Some(reading) = ctx.io.states.mqtt.readings.by_place.get_mut(&key) else { return };
     let Step::Fence(snapshot) = &mut reading.step else { return };
     if !is_safe {
-        return fails(core, key);
+        return fails(ctx, key);
     }
     let pages = Pages::new(&queue_of(&reading.id), None, PAGE);
     reading.step = Step::Entries(std::mem::take(snapshot), pages, Vec::new());
-    read_on(core, key);
+    read_on(ctx, key);
 }
 
-fn read_on(core: &mut Core, key: ConnKey) {
-    let Some(reading) = core.rim.states.mqtt.readings.by_place.get_mut(&key) else { return };
+fn read_on(ctx: &mut Ctx, key: ConnKey) {
+    let Some(reading) = ctx.io.states.mqtt.readings.by_place.get_mut(&key) else { return };
     let Step::Entries(_, pages, _) = &reading.step else { return };
     if let Some(query) = pages.next() {
-        return core.ask_home(&query.room.clone(), Question::History(query), then(key));
+        return ctx.ask_home(&query.room.clone(), Question::History(query), then(key));
     }
     let Some(Reading { id, why, epoch, step: Step::Entries(snapshot, _, entries), .. }) =
-        core.rim.states.mqtt.readings.by_place.remove(&key)
+        ctx.io.states.mqtt.readings.by_place.remove(&key)
     else {
         unreachable!("it is one that was read")
     };
     let found = Found { id, snapshot, entries };
     match why {
-        Why::Takeover => takeover::take_over_offline(core, key, found),
-        Why::Client { .. } => takeover::take_over(core, key, found, epoch),
+        Why::Takeover => takeover::take_over_offline(ctx, key, found),
+        Why::Client { .. } => takeover::take_over(ctx, key, found, epoch),
     }
 }
 
 /// A session cannot be read now. A client with Clean Start continues; the old session is deleted once it can
 /// be read.
-fn fails(core: &mut Core, key: ConnKey) {
-    if ends(core, key) {
+fn fails(ctx: &mut Ctx, key: ConnKey) {
+    if ends(ctx, key) {
         return;
     }
-    let reading = core.rim.states.mqtt.readings.by_place.remove(&key);
+    let reading = ctx.io.states.mqtt.readings.by_place.remove(&key);
     let is_clean = |reading: &Reading| reading.why == Why::Client { is_clean: true };
-    match reading.filter(is_clean).filter(|_| !is_recorded(core, key)) {
+    match reading.filter(is_clean).filter(|_| !is_recorded(ctx, key)) {
         Some(Reading { id, .. }) => {
-            forgo_will(&mut core.rim, key);
-            core.rim.delete_later(id);
-            takeover::begin_new(core, key, 0);
+            forgo_will(&mut ctx.io, key);
+            ctx.io.delete_later(id);
+            takeover::begin_new(ctx, key, 0);
         }
-        None => refused(core, key, Reason::ServerUnavailable),
+        None => refused(ctx, key, Reason::ServerUnavailable),
     }
 }
 
@@ -334,18 +334,18 @@ const SEARCHED_MAX: usize = 256;
 
 /// Starts takeovers of sessions in hubs that this shard leads, whose holder has released them or whose
 /// process is gone; the shards of their client ids execute them. Runs periodically.
-pub fn start_takeovers(core: &mut Core) {
-    if !core.reads_sessions() || core.rim.states.mqtt.is_leaving {
+pub fn start_takeovers(ctx: &mut Ctx) {
+    if !ctx.reads_sessions() || ctx.io.states.mqtt.is_leaving {
         return;
     }
-    let mut gone = std::mem::take(&mut core.rim.states.mqtt.readings.gone);
-    gone.look(core.rim.states.links.runs());
-    for room in core.broker.orphans(|run| gone.is(run), SEARCHED_MAX) {
+    let mut gone = std::mem::take(&mut ctx.io.states.mqtt.readings.gone);
+    gone.look(ctx.io.states.links.runs());
+    for room in ctx.broker.orphans(|run| gone.is(run), SEARCHED_MAX) {
         let Some(id) = takeover::id_of_snapshot(&room) else { continue };
-        let home = claims::home_of(&id, core.rim.mailer.shards());
-        handover::post(core, home, MqttMail::TakeOver(id.into()));
+        let home = claims::home_of(&id, ctx.io.mailer.shards());
+        handover::post(ctx, home, MqttMail::TakeOver(id.into()));
     }
-    core.rim.states.mqtt.readings.gone = gone;
+    ctx.io.states.mqtt.readings.gone = gone;
 }
 
 /// Processes that are gone. A process counts as gone only if an earlier search missed it too, because it may

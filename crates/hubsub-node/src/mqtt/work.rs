@@ -2,7 +2,7 @@
 
 use super::delete_retry::{self, SessionDelete};
 use super::{connect, persist, takeover_read};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::{ConnKey, ErrorCode};
 
@@ -17,11 +17,11 @@ pub enum Work {
     Follows(ConnKey, bool),
 }
 
-pub fn work(core: &mut Core, work: Work) {
+pub fn work(ctx: &mut Ctx, work: Work) {
     match work {
-        Work::Record(key) => persist::persist(core, key),
-        Work::Past(key, part) => takeover_read::came(core, key, part),
-        Work::Ended(delete, part) => delete_retry::found(core, *delete, part),
-        Work::Follows(key, is_held) => connect::followed(core, key, is_held),
+        Work::Record(key) => persist::persist(ctx, key),
+        Work::Past(key, part) => takeover_read::came(ctx, key, part),
+        Work::Ended(delete, part) => delete_retry::found(ctx, *delete, part),
+        Work::Follows(key, is_held) => connect::followed(ctx, key, is_held),
     }
 }

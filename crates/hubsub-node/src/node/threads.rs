@@ -1,12 +1,12 @@
 //! Start of the shards: their sockets, and the body of their threads.
 
 use super::NotStarted;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::inbox::{Inboxes, Mailer};
 use crate::io::listener::{self, Listener, ListenerKind};
 use crate::io::log_lines::Level;
 use crate::io::node_info::NodeInfo;
+use crate::io::shard_io::Io;
 use crate::shard::HOOKS;
 use crate::shard::Shard;
 use crate::shard::events::Event;
@@ -57,9 +57,9 @@ pub(super) fn run_shard(
     let limits = settings.limits.clone();
     let body = || {
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
-        let mut rim = Rim::new(info, limits, Now::default(), mailer, ends);
-        rim.states.links.attach(poll.registry().try_clone()?, link_socket);
-        Shard::new(Core { broker: Broker::new(settings), rim, hooks: HOOKS }, poll, listeners, started).run()
+        let mut io = Io::new(info, limits, Now::default(), mailer, ends);
+        io.states.links.attach(poll.registry().try_clone()?, link_socket);
+        Shard::new(Ctx { broker: Broker::new(settings), io, hooks: HOOKS }, poll, listeners, started).run()
     };
     let reason = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return,

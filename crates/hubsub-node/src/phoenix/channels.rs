@@ -5,9 +5,9 @@
 
 use super::frames::{write_message, write_text};
 use crate::io::access;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::output::{Pending, Slot};
+use crate::io::shard_io::Io;
 use crate::presence;
 use hubsub_route::{Answer, Asker, Attached, Draft, Headers, Namespace, Outcome, Publisher, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
@@ -22,56 +22,56 @@ const NO_EVENTS: &str = "not_allowed: the class of this topic takes no events of
 const NO_MEMBER: &str = "no member; hint: join with {\"presence\": {\"key\": …}}";
 
 /// Carries out a message. Returns the outcome of a join.
-pub(super) fn act(core: &mut Core, key: ConnKey, action: Action<'_>) -> Option<Joined> {
+pub(super) fn act(ctx: &mut Ctx, key: ConnKey, action: Action<'_>) -> Option<Joined> {
     match action {
         Action::Send(message) => {
-            let version = core.rim.conns.get(key)?.phoenix_version?;
-            core.rim.push(key, |out, _| write_message(out, version, &message));
+            let version = ctx.io.conns.get(key)?.phoenix_version?;
+            ctx.io.push(key, |out, _| write_message(out, version, &message));
         }
         Action::Leave { topic } => {
-            let now = core.rim.now;
-            core.broker.unsubscribe(key, Namespace::Global, topic.as_bytes(), now, &mut core.rim);
-            presence::left(core, key, topic);
+            let now = ctx.io.now;
+            ctx.broker.unsubscribe(key, Namespace::Global, topic.as_bytes(), now, &mut ctx.io);
+            presence::left(ctx, key, topic);
         }
-        Action::Join { topic, start, presence, .. } => return Some(join(core, key, topic, start, presence)),
-        Action::Update { topic, meta, answer } => update(core, key, topic, meta, &answer),
+        Action::Join { topic, start, presence, .. } => return Some(join(ctx, key, topic, start, presence)),
+        Action::Update { topic, meta, answer } => update(ctx, key, topic, meta, &answer),
         Action::Publish { topic, event, payload, answer } => {
-            publish(core, key, (topic, event, payload), answer)
+            publish(ctx, key, (topic, event, payload), answer)
         }
     }
     None
 }
 
 fn join(
-    core: &mut Core,
+    ctx: &mut Ctx,
     key: ConnKey,
     topic: &str,
     start: phoenix::Start,
     wanted: Option<phoenix::PresenceRequest>,
 ) -> Joined {
-    let Some(principal) = core.rim.conns.get(key).map(|conn| conn.principal) else {
+    let Some(principal) = ctx.io.conns.get(key).map(|conn| conn.principal) else {
         return Outcome::Now(Err(ErrorCode::Stopping));
     };
-    if !core.rim.access.allowed(principal, access::Action::Subscribe, topic.as_bytes()) {
+    if !ctx.io.access.allowed(principal, access::Action::Subscribe, topic.as_bytes()) {
         return Outcome::Now(Err(ErrorCode::NotAllowed));
     }
     if let Some(wanted) = wanted {
         // With a hash tag a client can name any room: its members are shown only if the room itself may be
         // joined.
-        if let Some(tag) = core.broker.classes().tag(topic.as_bytes())
-            && !(core.rim.states.phoenix.rules.opens(tag)
-                && core.rim.access.allowed(principal, access::Action::Subscribe, tag))
+        if let Some(tag) = ctx.broker.classes().tag(topic.as_bytes())
+            && !(ctx.io.states.phoenix.rules.opens(tag)
+                && ctx.io.access.allowed(principal, access::Action::Subscribe, tag))
         {
             return Outcome::Now(Err(ErrorCode::NotAllowed));
         }
         let who = wanted.member.map(|member| (member.key, member.meta.into_boxed_bytes()));
-        let room = core.broker.classes().room(topic.as_bytes()).into_owned();
+        let room = ctx.broker.classes().room(topic.as_bytes()).into_owned();
         let wish = presence::Wish { topic, room: &room, who, watches: true, request: None };
-        if let Err(refused) = presence::reserve(core, key, wish) {
+        if let Err(refused) = presence::reserve(ctx, key, wish) {
             return Outcome::Now(Err(refused));
         }
     }
-    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
     let start = match start {
         phoenix::Start::Live => Start::Live,
         phoenix::Start::Last(count) => Start::Last(count),
@@ -79,54 +79,54 @@ fn join(
         phoenix::Start::After(position) => Start::After(position),
     };
     let wish = Wish { topic: topic.as_bytes(), namespace: Namespace::Global, start };
-    core.broker.subscribe(ticket, key, wish, now, &mut core.rim)
+    ctx.broker.subscribe(ticket, key, wish, now, &mut ctx.io)
 }
 
 /// Replies to a join, now or in a slot.
-pub(super) fn joined(core: &mut Core, key: ConnKey, topic: &str, outcome: Joined) {
+pub(super) fn joined(ctx: &mut Ctx, key: ConnKey, topic: &str, outcome: Joined) {
     match outcome {
-        Outcome::Later => core.rim.wait(key, Pending::Join(topic.into())),
+        Outcome::Later => ctx.io.wait(key, Pending::Join(topic.into())),
         Outcome::Now(attached) => {
             if attached.is_err() {
-                core.count_refusal(false);
+                ctx.count_refusal(false);
             }
-            let reply = settle_join(&mut core.rim, key, topic, attached);
-            core.rim.push(key, |out, _| write_text(out, &reply));
+            let reply = settle_join(&mut ctx.io, key, topic, attached);
+            ctx.io.push(key, |out, _| write_text(out, &reply));
             // The records that it missed follow.
-            core.broker.drained(key, core.rim.now, &mut core.rim);
+            ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
         }
     }
 }
 
 /// Updates a member's metadata and replies.
-fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str, answer: &phoenix::Answer) {
-    let outcome = presence::update(core, key, topic, meta);
+fn update(ctx: &mut Ctx, key: ConnKey, topic: &str, meta: &str, answer: &phoenix::Answer) {
+    let outcome = presence::update(ctx, key, topic, meta);
     let reply = match outcome {
         Ok(()) => text_of(answer, Ok("{}")),
         Err(presence::Refusal::NoMember) => text_of(answer, Err(NO_MEMBER)),
         Err(presence::Refusal::Code(refused)) => text_of(answer, Err(&reason(refused))),
     };
-    core.rim.push(key, |out, _| write_text(out, &reply));
+    ctx.io.push(key, |out, _| write_text(out, &reply));
 }
 
 type Said<'a> = (&'a str, &'a str, Payload<'a>);
 
-fn publish(core: &mut Core, key: ConnKey, said: Said<'_>, answer: phoenix::Answer) {
+fn publish(ctx: &mut Ctx, key: ConnKey, said: Said<'_>, answer: phoenix::Answer) {
     let (topic, event, payload) = said;
     let namespace = Namespace::Global;
-    let refusal = match core.may_publish(key, topic.as_bytes()) {
+    let refusal = match ctx.may_publish(key, topic.as_bytes()) {
         Err(refused) => Some(reason(refused)),
-        Ok(()) if !core.broker.class_of(namespace, topic.as_bytes()).browser_events => {
+        Ok(()) if !ctx.broker.class_of(namespace, topic.as_bytes()).browser_events => {
             Some(NO_EVENTS.to_owned())
         }
         Ok(()) => None,
     };
     if let Some(why) = refusal {
-        core.count_refusal(true);
-        return core.rim.push(key, |out, _| write_text(out, &text_of(&answer, Err(&why))));
+        ctx.count_refusal(true);
+        return ctx.io.push(key, |out, _| write_text(out, &text_of(&answer, Err(&why))));
     }
-    core.rim.metrics.phoenix_published_total.add(1);
-    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    ctx.io.metrics.phoenix_published_total.add(1);
+    let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
     let draft = Draft {
         namespace,
         topic: topic.as_bytes(),
@@ -137,20 +137,20 @@ fn publish(core: &mut Core, key: ConnKey, said: Said<'_>, answer: phoenix::Answe
         qos: Qos::ExactlyOnce,
         retain: false,
     };
-    match core.broker.publish(ticket, draft, now, &mut core.rim) {
+    match ctx.broker.publish(ticket, draft, now, &mut ctx.io) {
         Outcome::Now(outcome) => {
             if outcome.is_err() {
-                core.count_refusal(true);
+                ctx.count_refusal(true);
             }
             let reply = text_of_outcome(&answer, outcome.map(|_| ()));
-            core.rim.push(key, |out, _| write_text(out, &reply));
+            ctx.io.push(key, |out, _| write_text(out, &reply));
         }
         Outcome::Later => {
-            core.rim.wait(key, Pending::Answer(Box::new(answer)));
-            if core.broker.is_logged(namespace, topic.as_bytes())
+            ctx.io.wait(key, Pending::Answer(Box::new(answer)));
+            if ctx.broker.is_logged(namespace, topic.as_bytes())
                 && let Asker::Client { slot, .. } = ticket.asker
             {
-                core.rim.note_logged(key, slot);
+                ctx.io.note_logged(key, slot);
             }
         }
     }
@@ -182,9 +182,9 @@ fn text_of_outcome(answer: &phoenix::Answer, outcome: Result<(), ErrorCode>) -> 
 }
 
 /// Completes a join. Returns its reply; records that wait for it may follow.
-fn settle_join(rim: &mut Rim, key: ConnKey, topic: &str, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
+fn settle_join(io: &mut Io, key: ConnKey, topic: &str, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
     let mut reply = Vec::new();
-    let Some(client) = rim.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else {
+    let Some(client) = io.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else {
         return reply;
     };
     let is_done = attached.is_ok();
@@ -195,32 +195,32 @@ fn settle_join(rim: &mut Rim, key: ConnKey, topic: &str, attached: Result<Attach
         Err(refused) => client.socket.joined(topic, Err(&reason(refused)), &mut reply),
     }
     client.is_early = false;
-    if let Some(seat) = rim.states.presence.edge.seat_of(key, topic) {
-        rim.own.join(key, seat, is_done);
+    if let Some(seat) = io.states.presence.edge.seat_of(key, topic) {
+        io.own.join(key, seat, is_done);
     }
     reply
 }
 
 /// Fills the slot of a browser's request with the broker's reply.
-pub(crate) fn answer_phoenix(rim: &mut Rim, key: ConnKey, slot: u32, answer: Answer) {
-    let output = rim.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
+pub(crate) fn answer_phoenix(io: &mut Io, key: ConnKey, slot: u32, answer: Answer) {
+    let output = io.conns.get_mut(key).and_then(|conn| conn.output.as_mut());
     let Some(place) = output.and_then(|output| output.waiting(slot)) else { return };
     let reply = match (answer, place) {
         (Answer::Attached(attached), Slot::Waiting(Pending::Join(topic))) => {
             let topic = std::mem::take(topic);
             if attached.is_err() {
-                rim.metrics.subscriptions_refused_total.add(1);
+                io.metrics.subscriptions_refused_total.add(1);
             }
-            settle_join(rim, key, &topic, attached)
+            settle_join(io, key, &topic, attached)
         }
         (Answer::Published(published), Slot::Waiting(Pending::Answer(answer))) => {
             let reply = text_of_outcome(answer, published.map(|_| ()));
             if published.is_err() {
-                rim.metrics.publishes_refused_total.add(1);
+                io.metrics.publishes_refused_total.add(1);
             }
             reply
         }
         (answer, _) => unreachable!("a slot is opened for its own answer: {answer:?}"),
     };
-    rim.resolve(key, slot, |out, _, _| write_text(out, &reply));
+    io.resolve(key, slot, |out, _, _| write_text(out, &reply));
 }

@@ -19,10 +19,10 @@ pub(crate) mod poll;
 pub use frames::{encode, write_event, write_gap};
 
 use crate::io::conn::{Flags, append};
-use crate::io::context::{Rim, Timer};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::io::node_info::NodeInfo;
+use crate::io::shard_io::{Io, Timer};
 use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::phoenix::{
     Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Rules, Socket, Taken,
@@ -97,13 +97,13 @@ pub fn rules(info: &NodeInfo, limits: &Limits) -> Rc<Rules> {
 
 /// Handles the waiting message or one frame of a connection's input. Returns how many bytes of the input it
 /// used; `None` if the message must still wait or the frame is incomplete.
-pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize> {
-    let (second, now_ms) = (core.rim.second(), core.rim.now.mono_ms);
-    let max = core.rim.limits.phoenix_message_bytes_max;
-    let conn = core.rim.conns.get_mut(key)?;
+pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &mut [u8]) -> Option<usize> {
+    let (second, now_ms) = (ctx.io.second(), ctx.io.now.mono_ms);
+    let max = ctx.io.limits.phoenix_message_bytes_max;
+    let conn = ctx.io.conns.get_mut(key)?;
     conn.active_s = second;
     let Some(client) = &mut conn.phoenix else {
-        return (!conn.is_closing() && !input.is_empty()).then(|| begin(&mut core.rim, key, input));
+        return (!conn.is_closing() && !input.is_empty()).then(|| begin(&mut ctx.io, key, input));
     };
     client.socket.heard(now_ms);
     if client.waits() {
@@ -111,42 +111,42 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize>
     }
     if let Some(kind) = client.waiting.take() {
         let message = mem::take(&mut client.message);
-        core.rim.input_bytes -= message.capacity();
-        take(core, key, kind, &message);
+        ctx.io.input_bytes -= message.capacity();
+        take(ctx, key, kind, &message);
         return Some(0);
     }
     let limits = DecodeLimits { frame_bytes_max: max, message_bytes_max: max };
     let len = match client.decoder.decode(input, &limits) {
         Ok(Decoded::Incomplete { .. }) => return None,
         Ok(Decoded::Data { kind, bytes, last: true, len }) if client.message.is_empty() => {
-            take(core, key, kind, bytes);
+            take(ctx, key, kind, bytes);
             len
         }
         Ok(Decoded::Data { kind, bytes, last, len }) => {
-            core.rim.input_bytes -= client.message.capacity();
+            ctx.io.input_bytes -= client.message.capacity();
             // Nor does its capacity exceed the longest message.
-            append(&mut client.message, bytes, 0, core.rim.limits.input_shard_bytes_max.min(max));
-            core.rim.input_bytes += client.message.capacity();
+            append(&mut client.message, bytes, 0, ctx.io.limits.input_shard_bytes_max.min(max));
+            ctx.io.input_bytes += client.message.capacity();
             if last {
                 let message = mem::take(&mut client.message);
-                core.rim.input_bytes -= message.capacity();
-                take(core, key, kind, &message);
+                ctx.io.input_bytes -= message.capacity();
+                take(ctx, key, kind, &message);
             }
             len
         }
         Ok(Decoded::Ping { payload, len }) => {
-            core.rim.push(key, |out, _| write_frame(out, Opcode::Pong, true, payload, None));
+            ctx.io.push(key, |out, _| write_frame(out, Opcode::Pong, true, payload, None));
             len
         }
         Ok(Decoded::Pong { len, .. } | Decoded::AfterClose { len }) => len,
         Ok(Decoded::Close { code, len, .. }) => {
-            close(&mut core.rim, key, code.unwrap_or(CloseCode::NORMAL), "");
+            close(&mut ctx.io, key, code.unwrap_or(CloseCode::NORMAL), "");
             len
         }
         Err(flaw) => {
-            core.rim.metrics.protocol_errors_total.add(1);
-            log_end(&core.rim, key, flaw.to_string());
-            close(&mut core.rim, key, flaw.code(), &flaw.to_string());
+            ctx.io.metrics.protocol_errors_total.add(1);
+            log_end(&ctx.io, key, flaw.to_string());
+            close(&mut ctx.io, key, flaw.code(), &flaw.to_string());
             input.len()
         }
     };
@@ -154,34 +154,34 @@ pub fn execute(core: &mut Core, key: ConnKey, input: &mut [u8]) -> Option<usize>
 }
 
 /// Responds to the request that opens a connection, which the transport has read whole. Returns its length.
-fn begin(rim: &mut Rim, key: ConnKey, input: &[u8]) -> usize {
+fn begin(io: &mut Io, key: ConnKey, input: &[u8]) -> usize {
     let Ok(Some(request)) = Request::read(input) else { unreachable!("the transport has read it") };
     let connect = Connect::read(request.path, request.subprotocols());
     let admitted = connect.and_then(|connect| {
-        let principal = rim.access.principal_of(connect.token.as_deref()).ok_or(Refused::Denied)?;
+        let principal = io.access.principal_of(connect.token.as_deref()).ok_or(Refused::Denied)?;
         Ok((connect, principal))
     });
     match admitted {
         Ok((connect, principal)) => {
-            let Some(conn) = rim.conns.get_mut(key) else { return input.len() };
+            let Some(conn) = io.conns.get_mut(key) else { return input.len() };
             conn.principal = principal;
-            admit(rim, key, &connect);
-            rim.push(key, |out, _| request.write_accept(out, connect.subprotocol));
+            admit(io, key, &connect);
+            io.push(key, |out, _| request.write_accept(out, connect.subprotocol));
         }
         Err(refused) => {
-            rim.metrics.phoenix_refused_total.add(1);
-            rim.log_conn(Level::Info, "browser refused", key, vec![("reason", refused.to_string())]);
-            rim.push(key, |out, _| refused.write(out));
-            rim.close_soon(key);
+            io.metrics.phoenix_refused_total.add(1);
+            io.log_conn(Level::Info, "browser refused", key, vec![("reason", refused.to_string())]);
+            io.push(key, |out, _| refused.write(out));
+            io.close_soon(key);
         }
     }
     request.len
 }
 
 /// Turns an accepted connection into a browser's.
-pub fn admit(rim: &mut Rim, key: ConnKey, connect: &Connect<'_>) {
-    let now_ms = rim.now.mono_ms;
-    let Some(conn) = rim.conns.get_mut(key) else { return };
+pub fn admit(io: &mut Io, key: ConnKey, connect: &Connect<'_>) {
+    let now_ms = io.now.mono_ms;
+    let Some(conn) = io.conns.get_mut(key) else { return };
     conn.flags.set(Flags::HANDSHAKED, true);
     conn.flags.set(Flags::POSITIONS, connect.positions);
     conn.phoenix_version = Some(connect.version);
@@ -193,14 +193,14 @@ pub fn admit(rim: &mut Rim, key: ConnKey, connect: &Connect<'_>) {
         is_early: false,
         was_told: false,
     }));
-    rim.states.phoenix.clients += 1;
-    rim.timers.set(now_ms + rim.states.phoenix.rules.silence_ms_max, Timer::Heartbeat(key));
+    io.states.phoenix.clients += 1;
+    io.timers.set(now_ms + io.states.phoenix.rules.silence_ms_max, Timer::Heartbeat(key));
 }
 
 /// Records that a long-polling browser is alive, on each of its requests.
-pub fn heard(rim: &mut Rim, key: ConnKey) {
-    let (second, now_ms) = (rim.second(), rim.now.mono_ms);
-    if let Some(conn) = rim.conns.get_mut(key) {
+pub fn heard(io: &mut Io, key: ConnKey) {
+    let (second, now_ms) = (io.second(), io.now.mono_ms);
+    if let Some(conn) = io.conns.get_mut(key) {
         conn.active_s = second;
         conn.flags.set(Flags::HANDSHAKED, true);
         conn.phoenix.iter_mut().for_each(|client| client.socket.heard(now_ms));
@@ -208,11 +208,11 @@ pub fn heard(rim: &mut Rim, key: ConnKey) {
 }
 
 /// Decodes and executes a message.
-fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
-    let limits = PushLimits { topic_bytes_max: core.rim.limits.topic_bytes_max as usize };
-    let rules = Rc::clone(&core.rim.states.phoenix.rules);
-    let now_ms = core.rim.now.mono_ms;
-    let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else { return };
+fn take(ctx: &mut Ctx, key: ConnKey, kind: Kind, bytes: &[u8]) {
+    let limits = PushLimits { topic_bytes_max: ctx.io.limits.topic_bytes_max as usize };
+    let rules = Rc::clone(&ctx.io.states.phoenix.rules);
+    let now_ms = ctx.io.now.mono_ms;
+    let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else { return };
     let version = client.socket.version();
     let read = match kind {
         Kind::Text => match std::str::from_utf8(bytes) {
@@ -224,35 +224,35 @@ fn take(core: &mut Core, key: ConnKey, kind: Kind, bytes: &[u8]) {
     let push = match read {
         Ok(push) => push,
         Err(flaw) => {
-            core.rim.metrics.protocol_errors_total.add(1);
-            return end(&mut core.rim, key, End::Flaw(flaw));
+            ctx.io.metrics.protocol_errors_total.add(1);
+            return end(&mut ctx.io, key, End::Flaw(flaw));
         }
     };
     // Its actions access the connection, which must not be borrowed meanwhile.
     let mut socket = mem::replace(&mut client.socket, Socket::new(version, now_ms));
     let mut joined = None;
     let taken = socket
-        .receive(&push, &rules, &mut |action| joined = channels::act(core, key, action).or(joined.take()));
-    let Some(client) = core.rim.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else { return };
+        .receive(&push, &rules, &mut |action| joined = channels::act(ctx, key, action).or(joined.take()));
+    let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else { return };
     client.socket = socket;
     match taken {
         Taken::Waits => {
             (client.message, client.waiting, client.is_early) = (bytes.to_vec(), Some(kind), true);
-            core.rim.input_bytes += client.message.capacity();
+            ctx.io.input_bytes += client.message.capacity();
         }
         Taken::Yes => {
-            core.rim.metrics.phoenix_messages_total.add(1);
+            ctx.io.metrics.phoenix_messages_total.add(1);
             if let Some(outcome) = joined {
-                channels::joined(core, key, &push.topic, outcome);
+                channels::joined(ctx, key, &push.topic, outcome);
             }
         }
     }
 }
 
 /// Closes a browser that has been silent for too long; a paused socket does not count as silent.
-pub fn look_for_silence(rim: &mut Rim, key: ConnKey) {
-    let (rules, now_ms) = (Rc::clone(&rim.states.phoenix.rules), rim.now.mono_ms);
-    let Some(conn) = rim.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
+pub fn look_for_silence(io: &mut Io, key: ConnKey) {
+    let (rules, now_ms) = (Rc::clone(&io.states.phoenix.rules), io.now.mono_ms);
+    let Some(conn) = io.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
     // A long-polling browser sends requests even while it is paused, and nothing else ends it if it is gone.
     let is_paused = conn.flags.any(Flags::PAUSED) && !conn.io.is_polled();
     let Some(client) = &mut conn.phoenix else { return };
@@ -260,18 +260,18 @@ pub fn look_for_silence(rim: &mut Rim, key: ConnKey) {
         client.socket.heard(now_ms);
     }
     match client.socket.silent_at_ms(&rules) {
-        at_ms if at_ms > now_ms => rim.timers.set(at_ms, Timer::Heartbeat(key)),
+        at_ms if at_ms > now_ms => io.timers.set(at_ms, Timer::Heartbeat(key)),
         _ => {
-            rim.metrics.phoenix_silent_total.add(1);
-            end(rim, key, End::Silent);
+            io.metrics.phoenix_silent_total.add(1);
+            end(io, key, End::Silent);
         }
     }
 }
 
 /// Closes a browser's connection and sends the reason; does nothing for other clients.
-pub fn end(rim: &mut Rim, key: ConnKey, why: End) {
+pub fn end(io: &mut Io, key: ConnKey, why: End) {
     let is_there = |conn: &crate::io::conn::Conn| conn.phoenix.is_some() && !conn.is_closing();
-    if !rim.conns.get(key).is_some_and(is_there) {
+    if !io.conns.get(key).is_some_and(is_there) {
         return;
     }
     let words = match why {
@@ -281,24 +281,24 @@ pub fn end(rim: &mut Rim, key: ConnKey, why: End) {
         End::Disconnected | End::Restart => String::new(),
     };
     if !words.is_empty() {
-        log_end(rim, key, words.clone());
+        log_end(io, key, words.clone());
     }
-    close(rim, key, why.code(), &words);
+    close(io, key, why.code(), &words);
 }
 
-fn log_end(rim: &Rim, key: ConnKey, why: String) {
-    rim.log_conn(Level::Info, "browser disconnected", key, vec![("reason", why)]);
+fn log_end(io: &Io, key: ConnKey, why: String) {
+    io.log_conn(Level::Info, "browser disconnected", key, vec![("reason", why)]);
 }
 
-fn close(rim: &mut Rim, key: ConnKey, code: CloseCode, words: &str) {
-    if let Some(client) = rim.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) {
+fn close(io: &mut Io, key: ConnKey, code: CloseCode, words: &str) {
+    if let Some(client) = io.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) {
         client.was_told = true;
     }
-    rim.push(key, |out, _| write_close(out, code, words, None));
-    if rim.conns.get(key).is_some_and(|conn| conn.io.is_polled()) {
+    io.push(key, |out, _| write_close(out, code, words, None));
+    if io.conns.get(key).is_some_and(|conn| conn.io.is_polled()) {
         // Output that it has not fetched by now is lost.
-        rim.close_now(key);
+        io.close_now(key);
     } else {
-        rim.close_soon(key);
+        io.close_soon(key);
     }
 }

@@ -19,10 +19,10 @@
 //! - A session has at most one pending timer for its requests.
 
 use crate::io::conn::{Conn, Flags, append};
-use crate::io::context::{Rim, Timer};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::listener::ListenerKind;
 use crate::io::origin_check::fields_for;
+use crate::io::shard_io::{Io, Timer};
 use crate::io::transport::Transport;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::http::{Answer, Request};
@@ -112,14 +112,14 @@ impl Polled {
 }
 
 /// Handles a request with its body; one that is not a long poll's has no effect.
-pub(crate) fn request(core: &mut Core, key: ConnKey, request: &Request<'_>, body: &[u8]) {
-    let rim = &mut core.rim;
-    let (shard, origin) = (rim.shard, request.origin.map(Into::into));
+pub(crate) fn request(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>, body: &[u8]) {
+    let io = &mut ctx.io;
+    let (shard, origin) = (io.shard, request.origin.map(Into::into));
     // Nobody parses bytes after the response to a method such as HEAD, so the connection closes.
     let is_known = ["GET", "POST", "OPTIONS"].contains(&request.method);
     let asker = Asker { shard, conn: key, origin, is_last: request.is_last() || !is_known };
     let what = match request.method {
-        "OPTIONS" => return allow(rim, key, request),
+        "OPTIONS" => return allow(io, key, request),
         "GET" => Ok(What::Get),
         "POST" => {
             let mut frames = Vec::new();
@@ -130,36 +130,36 @@ pub(crate) fn request(core: &mut Core, key: ConnKey, request: &Request<'_>, body
         _ => Err(PollStatus::Bad),
     };
     match (what, poll_token(request)) {
-        (Err(status), _) => refuse(core, &asker, status),
+        (Err(status), _) => refuse(ctx, &asker, status),
         (Ok(what), Some(token)) => {
-            if let Some(conn) = rim.conns.get_mut(key) {
+            if let Some(conn) = io.conns.get_mut(key) {
                 conn.io.await_answer(true);
             }
             // The response ends the wait.
             match ShardId(token.shard) {
-                to if to == shard => asked(core, asker, token, what),
-                to if to.0 < rim.mailer.shards() => {
-                    rim.mailer.post(to, PollMail::Ask(asker, token, what));
+                to if to == shard => asked(ctx, asker, token, what),
+                to if to.0 < io.mailer.shards() => {
+                    io.mailer.post(to, PollMail::Ask(asker, token, what));
                 }
-                _ => refuse(core, &asker, PollStatus::Gone),
+                _ => refuse(ctx, &asker, PollStatus::Gone),
             }
         }
         (Ok(What::Get), None) => match Connect::of_poll(request) {
-            Ok(connect) => begin(core, &asker, &connect),
-            Err(_) => refuse(core, &asker, PollStatus::Forbidden),
+            Ok(connect) => begin(ctx, &asker, &connect),
+            Err(_) => refuse(ctx, &asker, PollStatus::Forbidden),
         },
-        (Ok(What::Post(_)), None) => refuse(core, &asker, PollStatus::Gone),
+        (Ok(What::Post(_)), None) => refuse(ctx, &asker, PollStatus::Gone),
     }
 }
 
 /// Refuses a request whose body is too long.
-pub(crate) fn refuse_long(core: &mut Core, key: ConnKey, request: &Request<'_>) {
-    let (shard, origin) = (core.rim.shard, request.origin.map(Into::into));
-    refuse(core, &Asker { shard, conn: key, origin, is_last: true }, PollStatus::TooLong);
+pub(crate) fn refuse_long(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>) {
+    let (shard, origin) = (ctx.io.shard, request.origin.map(Into::into));
+    refuse(ctx, &Asker { shard, conn: key, origin, is_last: true }, PollStatus::TooLong);
 }
 
 /// Answers a CORS preflight request.
-fn allow(rim: &mut Rim, key: ConnKey, request: &Request<'_>) {
+fn allow(io: &mut Io, key: ConnKey, request: &Request<'_>) {
     let fields = format!(
         "{}Access-Control-Allow-Methods: GET, POST\r\n\
 Access-Control-Allow-Headers: content-type, x-phoenix-authtoken\r\nAccess-Control-Max-Age: 86400\r\n",
@@ -167,53 +167,53 @@ Access-Control-Allow-Headers: content-type, x-phoenix-authtoken\r\nAccess-Contro
     );
     let is_last = request.is_last();
     let answer = Answer { status: "204 No Content", content_type: "", fields: &fields, body: b"", is_last };
-    rim.push(key, |out, _| answer.write(out));
+    io.push(key, |out, _| answer.write(out));
     if is_last {
-        rim.close_soon(key);
+        io.close_soon(key);
     }
 }
 
-fn refuse(core: &mut Core, asker: &Asker, status: PollStatus) {
-    core.rim.metrics.events_refused_total.add(1);
-    answer_status(core, asker, status, None);
+fn refuse(ctx: &mut Ctx, asker: &Asker, status: PollStatus) {
+    ctx.io.metrics.events_refused_total.add(1);
+    answer_status(ctx, asker, status, None);
 }
 
 /// Begins a session; its first request is answered at once.
-fn begin(core: &mut Core, asker: &Asker, connect: &Connect<'_>) {
-    let rim = &mut core.rim;
-    let Some(principal) = rim.access.principal_of(connect.token.as_deref()) else {
-        return refuse(core, asker, PollStatus::Forbidden);
+fn begin(ctx: &mut Ctx, asker: &Asker, connect: &Connect<'_>) {
+    let io = &mut ctx.io;
+    let Some(principal) = io.access.principal_of(connect.token.as_deref()) else {
+        return refuse(ctx, asker, PollStatus::Forbidden);
     };
-    let share = rim.limits.longpoll_sessions_max.div_ceil(u64::from(rim.mailer.shards()));
-    let open = rim.info.connections.fetch_add(1, Ordering::Relaxed);
-    if open >= rim.limits.connections_max || rim.states.phoenix.polled_clients as u64 >= share {
-        rim.info.connections.fetch_sub(1, Ordering::Relaxed);
-        rim.metrics.connections_refused_total.add(1);
-        return refuse(core, asker, PollStatus::Full);
+    let share = io.limits.longpoll_sessions_max.div_ceil(u64::from(io.mailer.shards()));
+    let open = io.info.connections.fetch_add(1, Ordering::Relaxed);
+    if open >= io.limits.connections_max || io.states.phoenix.polled_clients as u64 >= share {
+        io.info.connections.fetch_sub(1, Ordering::Relaxed);
+        io.metrics.connections_refused_total.add(1);
+        return refuse(ctx, asker, PollStatus::Full);
     }
     let random = crate::io::sys::random();
     let secret = u128::from_be_bytes(*random.first_chunk().expect("32 bytes have 16"));
-    let id = rim.info.clients.fetch_add(1, Ordering::Relaxed);
+    let id = io.info.clients.fetch_add(1, Ordering::Relaxed);
     let polled = Polled::new(secret);
-    let mut conn = Conn::new(Transport::Polled(Box::new(polled)), ListenerKind::WebSocket, id, rim.second());
+    let mut conn = Conn::new(Transport::Polled(Box::new(polled)), ListenerKind::WebSocket, id, io.second());
     conn.principal = principal;
-    let key = rim.add(conn);
-    rim.states.phoenix.polled_clients += 1;
-    rim.metrics.connections_accepted_total.add(1);
-    crate::phoenix::admit(rim, key, connect);
-    if let Some(conn) = rim.conns.get_mut(key) {
+    let key = io.add(conn);
+    io.states.phoenix.polled_clients += 1;
+    io.metrics.connections_accepted_total.add(1);
+    crate::phoenix::admit(io, key, connect);
+    if let Some(conn) = io.conns.get_mut(key) {
         // A client that never sends its token is not a browser: the handshake time-out ends it.
         conn.flags.set(Flags::HANDSHAKED, false);
     }
-    core.broker.connected(key);
-    let token = token_of(core.rim.shard, key, secret);
-    answer_status(core, asker, PollStatus::Gone, Some(&token));
+    ctx.broker.connected(key);
+    let token = token_of(ctx.io.shard, key, secret);
+    answer_status(ctx, asker, PollStatus::Gone, Some(&token));
 }
 
 /// The session that a token names; `None` if it is gone or the secret differs.
-fn session(rim: &mut Rim, token: &PollToken) -> Option<ConnKey> {
+fn session(io: &mut Io, token: &PollToken) -> Option<ConnKey> {
     let key = ConnKey { index: token.place, generation: token.generation };
-    let conn = rim.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
+    let conn = io.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
     let Transport::Polled(polled) = &conn.io else { return None };
     (polled.secret == token.secret).then_some(key)
 }
@@ -222,151 +222,151 @@ fn token_of(shard: ShardId, key: ConnKey, secret: u128) -> PollToken {
     PollToken { secret, shard: shard.0, place: key.index, generation: key.generation }
 }
 
-pub fn receive(core: &mut Core, mail: PollMail) {
+pub fn receive(ctx: &mut Ctx, mail: PollMail) {
     match mail {
-        PollMail::Ask(asker, token, what) => asked(core, asker, token, what),
-        PollMail::Answer(key, bytes, is_last) => answered(&mut core.rim, key, &bytes, is_last),
+        PollMail::Ask(asker, token, what) => asked(ctx, asker, token, what),
+        PollMail::Answer(key, bytes, is_last) => answered(&mut ctx.io, key, &bytes, is_last),
     }
 }
 
 /// Handles a request to a session of this shard.
-fn asked(core: &mut Core, asker: Asker, token: PollToken, what: What) {
-    let now_ms = core.rim.now.mono_ms;
-    let window_ms = core.rim.limits.longpoll_window_ms;
-    let Some(key) = session(&mut core.rim, &token) else {
-        return answer_status(core, &asker, PollStatus::Gone, None);
+fn asked(ctx: &mut Ctx, asker: Asker, token: PollToken, what: What) {
+    let now_ms = ctx.io.now.mono_ms;
+    let window_ms = ctx.io.limits.longpoll_window_ms;
+    let Some(key) = session(&mut ctx.io, &token) else {
+        return answer_status(ctx, &asker, PollStatus::Gone, None);
     };
-    crate::phoenix::heard(&mut core.rim, key);
-    let Some(polled) = polled_of(&mut core.rim, key) else { return };
+    crate::phoenix::heard(&mut ctx.io, key);
+    let Some(polled) = polled_of(&mut ctx.io, key) else { return };
     match what {
         What::Get => {
             let was_watched = std::mem::replace(&mut polled.is_watched, true);
             let before = polled.waits.replace((asker, now_ms + window_ms));
             if let Some((before, _)) = before {
                 // A new GET means that the client gave the earlier one up.
-                answer(core, &before, |out| write_messages(out, &token, &mut []));
+                answer(ctx, &before, |out| write_messages(out, &token, &mut []));
             }
             if !was_watched {
-                core.rim.timers.set(now_ms + window_ms, Timer::Window(key));
+                ctx.io.timers.set(now_ms + window_ms, Timer::Window(key));
             }
-            tell(core, key);
+            tell(ctx, key);
         }
-        What::Post(_) if polled.posts.is_some() => refuse(core, &asker, PollStatus::TooMany),
+        What::Post(_) if polled.posts.is_some() => refuse(ctx, &asker, PollStatus::TooMany),
         What::Post(frames) => {
             polled.posts = Some(asker);
-            core.rim.posted.push((key, frames));
+            ctx.io.posted.push((key, frames));
         }
     }
 }
 
-fn polled_of(rim: &mut Rim, key: ConnKey) -> Option<&mut Polled> {
-    match &mut rim.conns.get_mut(key)?.io {
+fn polled_of(io: &mut Io, key: ConnKey) -> Option<&mut Polled> {
+    match &mut io.conns.get_mut(key)?.io {
         Transport::Polled(polled) => Some(polled),
         _ => None,
     }
 }
 
 /// Sends a session's pending output to its waiting GET, if there is one.
-pub fn tell(core: &mut Core, key: ConnKey) {
-    let shard = core.rim.shard;
-    let Some(polled) = polled_of(&mut core.rim, key) else { return };
+pub fn tell(ctx: &mut Ctx, key: ConnKey) {
+    let shard = ctx.io.shard;
+    let Some(polled) = polled_of(&mut ctx.io, key) else { return };
     if polled.frames.is_empty() {
         return;
     }
     let Some((asker, _)) = polled.waits.take() else { return };
     let token = token_of(shard, key, polled.secret);
     let mut frames = std::mem::take(&mut polled.frames);
-    answer(core, &asker, |out| write_messages(out, &token, &mut frames));
+    answer(ctx, &asker, |out| write_messages(out, &token, &mut frames));
     // Output that waited as for a full socket.
-    core.rim.write_queue(key);
+    ctx.io.write_queue(key);
 }
 
 /// Ends the wait of a GET at its deadline. The timer may also find that a newer GET waits: then it is set
 /// again.
-pub fn look_at_window(core: &mut Core, key: ConnKey) {
-    let (shard, now_ms) = (core.rim.shard, core.rim.now.mono_ms);
-    let Some(polled) = polled_of(&mut core.rim, key) else { return };
+pub fn look_at_window(ctx: &mut Ctx, key: ConnKey) {
+    let (shard, now_ms) = (ctx.io.shard, ctx.io.now.mono_ms);
+    let Some(polled) = polled_of(&mut ctx.io, key) else { return };
     let later_ms = polled.waits.as_ref().map(|(_, until_ms)| *until_ms).filter(|until_ms| *until_ms > now_ms);
     polled.is_watched = later_ms.is_some();
     if let Some(until_ms) = later_ms {
-        core.rim.timers.set(until_ms, Timer::Window(key));
+        ctx.io.timers.set(until_ms, Timer::Window(key));
     } else if let Some((asker, _)) = polled.waits.take() {
         let token = token_of(shard, key, polled.secret);
-        answer(core, &asker, |out| write_messages(out, &token, &mut []));
+        answer(ctx, &asker, |out| write_messages(out, &token, &mut []));
     }
 }
 
 /// Ends a session: its last output goes to the waiting request, and the next request gets `Gone`.
-pub fn ended(core: &mut Core, key: ConnKey, mut polled: Polled) {
-    core.rim.states.phoenix.polled_clients -= 1;
-    let token = token_of(core.rim.shard, key, polled.secret);
+pub fn ended(ctx: &mut Ctx, key: ConnKey, mut polled: Polled) {
+    ctx.io.states.phoenix.polled_clients -= 1;
+    let token = token_of(ctx.io.shard, key, polled.secret);
     if let Some((asker, _)) = polled.waits.take() {
         // A Close frame cannot be sent in a response.
         if polled.frames.first().is_none_or(|first| first & 0x08 != 0) {
-            answer_status(core, &asker, PollStatus::Gone, None);
+            answer_status(ctx, &asker, PollStatus::Gone, None);
         } else {
-            answer(core, &asker, |out| write_messages(out, &token, &mut polled.frames));
+            answer(ctx, &asker, |out| write_messages(out, &token, &mut polled.frames));
         }
     }
     if let Some(asker) = polled.posts.take() {
-        answer_status(core, &asker, PollStatus::Gone, None);
+        answer_status(ctx, &asker, PollStatus::Gone, None);
     }
 }
 
 /// Answers the POST once all its lines are read, and returns whether they are.
-pub fn look_at_post(core: &mut Core, key: ConnKey) -> bool {
-    let Some(conn) = core.rim.conns.get_mut(key) else { return true };
+pub fn look_at_post(ctx: &mut Ctx, key: ConnKey) -> bool {
+    let Some(conn) = ctx.io.conns.get_mut(key) else { return true };
     if conn.input.is_some() && !conn.is_closing() {
         return false;
     }
-    let Some(asker) = polled_of(&mut core.rim, key).and_then(|polled| polled.posts.take()) else {
+    let Some(asker) = polled_of(&mut ctx.io, key).and_then(|polled| polled.posts.take()) else {
         return true;
     };
-    answer_status(core, &asker, PollStatus::Taken, None);
+    answer_status(ctx, &asker, PollStatus::Taken, None);
     true
 }
 
 /// Appends lines to the unfinished input of a session that is paused; else returns them.
-pub fn keep(rim: &mut Rim, key: ConnKey, frames: Vec<u8>) -> Option<Vec<u8>> {
-    let Some(conn) = rim.conns.get_mut(key).filter(|conn| conn.flags.any(Flags::PAUSED)) else {
+pub fn keep(io: &mut Io, key: ConnKey, frames: Vec<u8>) -> Option<Vec<u8>> {
+    let Some(conn) = io.conns.get_mut(key).filter(|conn| conn.flags.any(Flags::PAUSED)) else {
         return Some(frames);
     };
     let input = conn.input.get_or_insert_default();
-    append(&mut input.bytes, &frames, 0, rim.limits.input_shard_bytes_max);
-    rim.input_bytes -= input.counted;
+    append(&mut input.bytes, &frames, 0, io.limits.input_shard_bytes_max);
+    io.input_bytes -= input.counted;
     input.counted = input.bytes.capacity();
-    rim.input_bytes += input.counted;
+    io.input_bytes += input.counted;
     None
 }
 
-fn answer_status(core: &mut Core, asker: &Asker, status: PollStatus, token: Option<&PollToken>) {
-    answer(core, asker, |out| write_poll_status(out, status, token));
+fn answer_status(ctx: &mut Ctx, asker: &Asker, status: PollStatus, token: Option<&PollToken>) {
+    answer(ctx, asker, |out| write_poll_status(out, status, token));
 }
 
 /// Answers a request, on whichever shard its connection is.
-fn answer(core: &mut Core, asker: &Asker, write: impl FnOnce(&mut Vec<u8>)) {
+fn answer(ctx: &mut Ctx, asker: &Asker, write: impl FnOnce(&mut Vec<u8>)) {
     let (mut body, mut out) = (Vec::new(), Vec::new());
     write(&mut body);
     let fields = fields_for(asker.origin.as_deref());
     let (status, content_type, is_last) = ("200 OK", "application/json", asker.is_last);
     Answer { status, content_type, fields: &fields, body: &body, is_last }.write(&mut out);
-    if asker.shard == core.rim.shard {
-        answered(&mut core.rim, asker.conn, &out, is_last);
+    if asker.shard == ctx.io.shard {
+        answered(&mut ctx.io, asker.conn, &out, is_last);
     } else {
-        core.rim.mailer.post(asker.shard, PollMail::Answer(asker.conn, out, is_last));
+        ctx.io.mailer.post(asker.shard, PollMail::Answer(asker.conn, out, is_last));
     }
 }
 
 /// Writes the response to a request of a connection of this shard.
-fn answered(rim: &mut Rim, key: ConnKey, bytes: &[u8], is_last: bool) {
-    let Some(conn) = rim.conns.get_mut(key) else { return };
+fn answered(io: &mut Io, key: ConnKey, bytes: &[u8], is_last: bool) {
+    let Some(conn) = io.conns.get_mut(key) else { return };
     conn.io.await_answer(false);
     if conn.flags.any(Flags::PAUSED) {
-        rim.answered.push(key);
+        io.answered.push(key);
     }
-    rim.push(key, |out, _| out.extend_from_slice(bytes));
+    io.push(key, |out, _| out.extend_from_slice(bytes));
     if is_last {
-        rim.close_soon(key);
+        io.close_soon(key);
     }
 }
 
@@ -391,36 +391,33 @@ mod tests {
     fn however_much_a_session_asks_one_timer_looks_at_its_requests() {
         let mut lone = Lone::new(Limits { longpoll_window_ms: 1_000, ..Limits::default() });
         let (conn, _peer) = lone.connect();
-        let core = &mut lone.core;
+        let ctx = &mut lone.ctx;
         let asker = || Asker { shard: ShardId(0), conn, origin: None, is_last: false };
         let head = b"GET /socket/longpoll?vsn=2.0.0 HTTP/1.1\r\nHost: a\r\n\r\n";
         let request = Request::read(head).unwrap().unwrap();
-        begin(core, &asker(), &Connect::of_poll(&request).unwrap());
-        let key = core.rim.conns.key_at(conn.index + 1).unwrap();
-        let secret = polled_of(&mut core.rim, key).unwrap().secret;
+        begin(ctx, &asker(), &Connect::of_poll(&request).unwrap());
+        let key = ctx.io.conns.key_at(conn.index + 1).unwrap();
+        let secret = polled_of(&mut ctx.io, key).unwrap().secret;
         let token = token_of(ShardId(0), key, secret);
         let mut looks = 0;
         for _ in 0..5 {
             for _ in 0..100 {
-                asked(core, asker(), token, What::Get);
+                asked(ctx, asker(), token, What::Get);
             }
-            core.rim.now.mono_ms += 900;
+            ctx.io.now.mono_ms += 900;
             let mut due = Vec::new();
-            core.rim.timers.due(core.rim.now.mono_ms, &mut due);
+            ctx.io.timers.due(ctx.io.now.mono_ms, &mut due);
             for timer in due {
                 if let Timer::Window(key) = timer {
                     looks += 1;
-                    look_at_window(core, key);
-                    assert!(
-                        polled_of(&mut core.rim, key).unwrap().waits.is_some(),
-                        "its own time is not over"
-                    );
+                    look_at_window(ctx, key);
+                    assert!(polled_of(&mut ctx.io, key).unwrap().waits.is_some(), "its own time is not over");
                 }
             }
         }
         assert!((2..=5).contains(&looks), "{looks}");
-        core.rim.now.mono_ms += 1_000;
-        look_at_window(core, key);
-        assert!(polled_of(&mut core.rim, key).unwrap().waits.is_none());
+        ctx.io.now.mono_ms += 1_000;
+        look_at_window(ctx, key);
+        assert!(polled_of(&mut ctx.io, key).unwrap().waits.is_none());
     }
 }

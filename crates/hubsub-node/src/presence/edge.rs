@@ -4,8 +4,8 @@
 use super::records::record;
 use super::shown::Forms;
 use super::{PresenceMail, Shown, Told, room_bytes_max, tell_home};
-use crate::io::context::TURN_BYTES;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::TURN_BYTES;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::presence::Member;
@@ -179,31 +179,31 @@ impl Edge {
 ///
 /// # Errors
 /// If the class has no members, the name or the member is too long, or there are too many.
-pub fn reserve(core: &mut Core, key: ConnKey, wish: Wish<'_>) -> Result<u64, ErrorCode> {
-    if let Err(refused) = admit(core, &wish) {
-        core.rim.metrics.presence_refused_total.add(1);
+pub fn reserve(ctx: &mut Ctx, key: ConnKey, wish: Wish<'_>) -> Result<u64, ErrorCode> {
+    if let Err(refused) = admit(ctx, &wish) {
+        ctx.io.metrics.presence_refused_total.add(1);
         return Err(refused);
     }
     let Wish { topic, room, who, watches, request } = wish;
-    let edge = &mut core.rim.states.presence.edge;
+    let edge = &mut ctx.io.states.presence.edge;
     let member = who.map(|who| (edge.number(), who));
     let came = member.as_ref().map_or(0, |(reference, _)| *reference);
     let (topic, room) = (topic.into(), room.into());
     Ok(edge.add(key, Seat { topic, room, member, came, watches, request, is_joined: false }))
 }
 
-fn admit(core: &Core, wish: &Wish<'_>) -> Result<(), ErrorCode> {
-    let classes = core.broker.classes();
+fn admit(ctx: &Ctx, wish: &Wish<'_>) -> Result<(), ErrorCode> {
+    let classes = ctx.broker.classes();
     if classes.get(classes.class_of_room(wish.room)).presence == Membership::Off {
         return Err(ErrorCode::NotAllowed);
     }
-    if wish.room.is_empty() || wish.room.len() > room_bytes_max(core.rim.limits.topic_bytes_max) {
+    if wish.room.is_empty() || wish.room.len() > room_bytes_max(ctx.io.limits.topic_bytes_max) {
         return Err(ErrorCode::TopicLength);
     }
     if let Some(who) = &wish.who {
-        fits(core, who)?;
-        let members = &core.rim.info.members;
-        if members.fetch_add(1, Ordering::Relaxed) >= core.rim.limits.presence_members_max {
+        fits(ctx, who)?;
+        let members = &ctx.io.info.members;
+        if members.fetch_add(1, Ordering::Relaxed) >= ctx.io.limits.presence_members_max {
             members.fetch_sub(1, Ordering::Relaxed);
             return Err(ErrorCode::TooManyMembers);
         }
@@ -211,14 +211,14 @@ fn admit(core: &Core, wish: &Wish<'_>) -> Result<(), ErrorCode> {
     Ok(())
 }
 
-fn fits(core: &Core, (key, meta): &Who) -> Result<(), ErrorCode> {
-    let fits = (key.len() + meta.len()) as u64 <= core.rim.limits.presence_member_bytes_max;
+fn fits(ctx: &Ctx, (key, meta): &Who) -> Result<(), ErrorCode> {
+    let fits = (key.len() + meta.len()) as u64 <= ctx.io.limits.presence_member_bytes_max;
     if fits { Ok(()) } else { Err(ErrorCode::MemberLength) }
 }
 
 /// The join is confirmed: the member is added, and a watcher gets the member list.
-pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
-    let Some(seat) = core.rim.states.presence.edge.join(key, number) else { return };
+pub fn joined(ctx: &mut Ctx, key: ConnKey, number: u64) {
+    let Some(seat) = ctx.io.states.presence.edge.join(key, number) else { return };
     let (topic, room, watches) = (seat.topic.clone(), seat.room.clone(), seat.watches);
     let member = seat.member.as_ref().map(|(reference, (key, meta))| Member {
         reference: *reference,
@@ -227,91 +227,91 @@ pub fn joined(core: &mut Core, key: ConnKey, number: u64) {
         meta: meta.clone(),
     });
     if let Some(member) = member {
-        record(core, &room, "join", (member.reference, &member.key));
-        core.broker.count_member(&room, true);
-        tell_home(core, &room, PresenceMail::Join(room.clone(), member));
+        record(ctx, &room, "join", (member.reference, &member.key));
+        ctx.broker.count_member(&room, true);
+        tell_home(ctx, &room, PresenceMail::Join(room.clone(), member));
     }
     if watches {
         let watcher = Watcher { conn: key, topic, is_told: false };
-        core.rim.states.presence.edge.watchers.entry(room.clone()).or_default().insert(number, watcher);
-        let shard = core.rim.shard;
-        tell_home(core, &room, PresenceMail::Watch(room.clone(), shard, number));
+        ctx.io.states.presence.edge.watchers.entry(room.clone()).or_default().insert(number, watcher);
+        let shard = ctx.io.shard;
+        tell_home(ctx, &room, PresenceMail::Watch(room.clone(), shard, number));
     }
 }
 
 /// The join was refused, or the seat is left.
-pub fn refused(core: &mut Core, key: ConnKey, number: u64) {
-    if let Some(seat) = core.rim.states.presence.edge.take(key, number) {
-        vacate(core, number, seat);
+pub fn refused(ctx: &mut Ctx, key: ConnKey, number: u64) {
+    if let Some(seat) = ctx.io.states.presence.edge.take(key, number) {
+        vacate(ctx, number, seat);
     }
 }
 
 /// A connection leaves a topic.
-pub fn left(core: &mut Core, key: ConnKey, topic: &str) {
-    if let Some(number) = core.rim.states.presence.edge.seat_of(key, topic) {
-        refused(core, key, number);
+pub fn left(ctx: &mut Ctx, key: ConnKey, topic: &str) {
+    if let Some(number) = ctx.io.states.presence.edge.seat_of(key, topic) {
+        refused(ctx, key, number);
     }
 }
 
 /// A connection has ended.
-pub fn ends(core: &mut Core, key: ConnKey) {
-    let places = core.rim.states.presence.edge.of_conns.get(&key);
+pub fn ends(ctx: &mut Ctx, key: ConnKey) {
+    let places = ctx.io.states.presence.edge.of_conns.get(&key);
     let numbers: Vec<u64> =
         places.map(|places| places.topics.values().copied().collect()).unwrap_or_default();
     for number in numbers {
-        refused(core, key, number);
+        refused(ctx, key, number);
     }
 }
 
-fn vacate(core: &mut Core, number: u64, seat: Seat) {
+fn vacate(ctx: &mut Ctx, number: u64, seat: Seat) {
     let Seat { room, member, came, watches, is_joined, .. } = seat;
     if member.is_some() {
-        core.rim.info.members.fetch_sub(1, Ordering::Relaxed);
+        ctx.io.info.members.fetch_sub(1, Ordering::Relaxed);
     }
     if !is_joined {
         return;
     }
     if let Some((reference, (name, _))) = member {
-        record(core, &room, "leave", (came, &name));
-        core.broker.count_member(&room, false);
-        tell_home(core, &room, PresenceMail::Leave(room.clone(), reference));
+        record(ctx, &room, "leave", (came, &name));
+        ctx.broker.count_member(&room, false);
+        tell_home(ctx, &room, PresenceMail::Leave(room.clone(), reference));
     }
     if !watches {
         return;
     }
-    let watchers = &mut core.rim.states.presence.edge.watchers;
+    let watchers = &mut ctx.io.states.presence.edge.watchers;
     if let Some(of_room) = watchers.get_mut(&room) {
         of_room.remove(&number);
         if of_room.is_empty() {
             watchers.remove(&room);
         }
     }
-    let shard = core.rim.shard;
-    tell_home(core, &room, PresenceMail::Unwatch(room.clone(), shard, number));
+    let shard = ctx.io.shard;
+    tell_home(ctx, &room, PresenceMail::Unwatch(room.clone(), shard, number));
 }
 
 /// Replaces a member's metadata.
 ///
 /// # Errors
 /// If it is no member, or the metadata is too long.
-pub fn update(core: &mut Core, key: ConnKey, topic: &str, meta: &str) -> Result<(), Refusal> {
-    let edge = &mut core.rim.states.presence.edge;
+pub fn update(ctx: &mut Ctx, key: ConnKey, topic: &str, meta: &str) -> Result<(), Refusal> {
+    let edge = &mut ctx.io.states.presence.edge;
     let Some(number) = edge.seat_of(key, topic) else { return Err(Refusal::NoMember) };
     let Some(seat) = edge.seats.get(&number) else { return Err(Refusal::NoMember) };
     let Some((former, (name, _))) = seat.member.clone() else { return Err(Refusal::NoMember) };
     let room = seat.room.clone();
     let who = (name, meta.as_bytes().into());
-    if let Err(refused) = fits(core, &who) {
-        core.rim.metrics.presence_refused_total.add(1);
+    if let Err(refused) = fits(ctx, &who) {
+        ctx.io.metrics.presence_refused_total.add(1);
         return Err(Refusal::Code(refused));
     }
-    let reference = core.rim.states.presence.edge.number();
-    if let Some(seat) = core.rim.states.presence.edge.seats.get_mut(&number) {
+    let reference = ctx.io.states.presence.edge.number();
+    if let Some(seat) = ctx.io.states.presence.edge.seats.get_mut(&number) {
         seat.member = Some((reference, who.clone()));
     }
     let member = Member { reference, former, key: who.0, meta: who.1 };
-    tell_home(core, &room, PresenceMail::Leave(room.clone(), former));
-    tell_home(core, &room, PresenceMail::Join(room.clone(), member));
+    tell_home(ctx, &room, PresenceMail::Leave(room.clone(), former));
+    tell_home(ctx, &room, PresenceMail::Join(room.clone(), member));
     Ok(())
 }
 
@@ -324,16 +324,16 @@ pub enum Refusal {
 }
 
 /// Sends the member list to a seat, which gets changes from then on.
-pub fn show(core: &mut Core, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
-    let watchers = core.rim.states.presence.edge.watchers.get_mut(room);
+pub fn show(ctx: &mut Ctx, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
+    let watchers = ctx.io.states.presence.edge.watchers.get_mut(room);
     let Some(watcher) = watchers.and_then(|watchers| watchers.get_mut(&seat)) else { return };
     watcher.is_told = true;
     let (conn, topic) = (watcher.conn, watcher.topic.clone());
-    let Some(reads) = reads(core, conn) else { return };
-    if core.rim.is_full_at(conn.index) {
-        return core.rim.close(conn.index, CloseReason::OutputLimit);
+    let Some(reads) = reads(ctx, conn) else { return };
+    if ctx.io.is_full_at(conn.index) {
+        return ctx.io.close(conn.index, CloseReason::OutputLimit);
     }
-    let lists = &mut core.rim.states.presence.edge.lists;
+    let lists = &mut ctx.io.states.presence.edge.lists;
     let list = lists.entry(room.clone()).or_insert_with(|| (Arc::clone(shown), Forms::default()));
     if !Arc::ptr_eq(&list.0, shown) {
         *list = (Arc::clone(shown), Forms::default());
@@ -341,42 +341,42 @@ pub fn show(core: &mut Core, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
     match reads {
         Reads::Page(version) => {
             let frames = list.1.frames(version, &topic, &**shown);
-            core.rim.push_shared(conn, &frames);
+            ctx.io.push_shared(conn, &frames);
         }
         Reads::Device => {
             let json = list.1.json(&**shown);
-            core.rim.send_members(conn, &topic, &json, true);
+            ctx.io.send_members(conn, &topic, &json, true);
         }
     }
     // Many connections may have waited for a long list.
-    if core.rim.turn_bytes() > TURN_BYTES {
-        core.flush();
+    if ctx.io.turn_bytes() > TURN_BYTES {
+        ctx.flush();
     }
 }
 
 /// Sends a change to all seats of a room that have the member list.
-pub fn tell(core: &mut Core, room: &[u8], told: &Told) {
-    core.rim.states.presence.edge.lists.remove(room);
-    let Some(watchers) = core.rim.states.presence.edge.watchers.get(room) else { return };
+pub fn tell(ctx: &mut Ctx, room: &[u8], told: &Told) {
+    ctx.io.states.presence.edge.lists.remove(room);
+    let Some(watchers) = ctx.io.states.presence.edge.watchers.get(room) else { return };
     let told_before = watchers.values().filter(|watcher| watcher.is_told);
     let watchers: Vec<_> = told_before.map(|watcher| (watcher.conn, watcher.topic.clone())).collect();
     let mut forms = Forms::default();
     for (conn, topic) in watchers {
-        let Some(reads) = reads(core, conn) else { continue };
-        if core.rim.is_full_at(conn.index) {
+        let Some(reads) = reads(ctx, conn) else { continue };
+        if ctx.io.is_full_at(conn.index) {
             // It reconnects and gets a new member list.
-            core.rim.close(conn.index, CloseReason::OutputLimit);
+            ctx.io.close(conn.index, CloseReason::OutputLimit);
             continue;
         }
         match reads {
             Reads::Page(version) => {
                 let frames = forms.frames(version, &topic, told);
-                core.rim.push_shared(conn, &frames);
+                ctx.io.push_shared(conn, &frames);
             }
-            Reads::Device => core.rim.send_members(conn, &topic, &forms.json(told), false),
+            Reads::Device => ctx.io.send_members(conn, &topic, &forms.json(told), false),
         }
-        if core.rim.turn_bytes() > TURN_BYTES {
-            core.flush();
+        if ctx.io.turn_bytes() > TURN_BYTES {
+            ctx.flush();
         }
     }
 }
@@ -389,8 +389,8 @@ enum Reads {
     Device,
 }
 
-fn reads(core: &Core, conn: ConnKey) -> Option<Reads> {
-    let conn = core.rim.conns.get(conn).filter(|conn| !conn.is_closing())?;
+fn reads(ctx: &Ctx, conn: ConnKey) -> Option<Reads> {
+    let conn = ctx.io.conns.get(conn).filter(|conn| !conn.is_closing())?;
     let page = conn.phoenix_version.map(Reads::Page);
     page.or_else(|| conn.mqtt.as_ref().map(|_| Reads::Device))
 }

@@ -16,9 +16,9 @@ mod occupancy;
 mod records;
 mod shown;
 /// Requests a room's members from the shard that owns them.
-pub fn ask_members(core: &mut Core, room: Vec<u8>, then: Then) {
-    let shard = home_of(core, &room);
-    core.ask(To::One(shard), Question::Members(room), then);
+pub fn ask_members(ctx: &mut Ctx, room: Vec<u8>, then: Then) {
+    let shard = home_of(ctx, &room);
+    ctx.ask(To::One(shard), Question::Members(room), then);
 }
 
 #[cfg(test)]
@@ -28,14 +28,14 @@ pub use edge::{Edge, Refusal, Wish, ends, joined, left, refused, reserve, update
 pub use occupancy::{look_after, tell_changed, tick as tick_occupancy};
 pub use records::{Records, record_again};
 
-use crate::io::context::Timer;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::inbox::LETTER_BYTES;
 use crate::io::internal_client::shard_of;
 use crate::io::node_info::{NodeInfo, run_of};
 pub use crate::io::questions::Shown;
 use crate::io::questions::{Part, Question};
 use crate::io::scatter_gather::{Then, To};
+use crate::io::shard_io::Timer;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::Ask;
@@ -212,154 +212,152 @@ fn room_bytes_max(topic_bytes_max: u64) -> usize {
 }
 
 /// Sends a message to a shard.
-fn tell(core: &mut Core, shard: ShardId, mail: PresenceMail) {
-    if shard == core.rim.shard {
-        receive(core, mail);
+fn tell(ctx: &mut Ctx, shard: ShardId, mail: PresenceMail) {
+    if shard == ctx.io.shard {
+        receive(ctx, mail);
     } else {
-        core.rim.mailer.post(shard, mail);
+        ctx.io.mailer.post(shard, mail);
     }
 }
 
-fn tell_home(core: &mut Core, room: &[u8], mail: PresenceMail) {
-    let shard = home_of(core, room);
-    tell(core, shard, mail);
+fn tell_home(ctx: &mut Ctx, room: &[u8], mail: PresenceMail) {
+    let shard = home_of(ctx, room);
+    tell(ctx, shard, mail);
 }
 
 /// The shard of this node to which a room's members belong.
 #[must_use]
-pub fn home_of(core: &Core, room: &[u8]) -> ShardId {
-    shard_of(room, core.rim.mailer.shards())
+pub fn home_of(ctx: &Ctx, room: &[u8]) -> ShardId {
+    shard_of(room, ctx.io.mailer.shards())
 }
 
-pub fn receive(core: &mut Core, mail: PresenceMail) {
+pub fn receive(ctx: &mut Ctx, mail: PresenceMail) {
     match mail {
-        PresenceMail::Join(room, member) => {
-            event(core, |p, now, actions| p.join(&room, member, now, actions))
-        }
+        PresenceMail::Join(room, member) => event(ctx, |p, now, actions| p.join(&room, member, now, actions)),
         PresenceMail::Leave(room, reference) => {
-            event(core, |p, now, actions| p.leave(&room, reference, now, actions));
+            event(ctx, |p, now, actions| p.leave(&room, reference, now, actions));
         }
-        PresenceMail::Watch(room, shard, seat) => watch(core, &room, shard, seat),
-        PresenceMail::Unwatch(room, shard, seat) => unwatch(core, &room, shard, seat),
-        PresenceMail::Shown(room, seat, who) => edge::show(core, &room, seat, &who),
-        PresenceMail::Told(room, told) => edge::tell(core, &room, &told),
-        PresenceMail::Occupied(room, shard, counts) => occupancy::occupied(core, &room, shard, counts),
+        PresenceMail::Watch(room, shard, seat) => watch(ctx, &room, shard, seat),
+        PresenceMail::Unwatch(room, shard, seat) => unwatch(ctx, &room, shard, seat),
+        PresenceMail::Shown(room, seat, who) => edge::show(ctx, &room, seat, &who),
+        PresenceMail::Told(room, told) => edge::tell(ctx, &room, &told),
+        PresenceMail::Occupied(room, shard, counts) => occupancy::occupied(ctx, &room, shard, counts),
     }
 }
 
 /// The outcome of a request to a node room.
-pub fn answered(core: &mut Core, asked: PresenceAsked, outcome: Result<u64, ErrorCode>) {
+pub fn answered(ctx: &mut Ctx, asked: PresenceAsked, outcome: Result<u64, ErrorCode>) {
     match asked {
         PresenceAsked::Enter(room) => {
-            event(core, |p, now, actions| p.entered(&room, outcome.is_ok(), now, actions));
+            event(ctx, |p, now, actions| p.entered(&room, outcome.is_ok(), now, actions));
         }
         PresenceAsked::Say(room, number) => {
-            event(core, |p, now, actions| p.said(&room, number, outcome.ok(), now, actions));
+            event(ctx, |p, now, actions| p.said(&room, number, outcome.ok(), now, actions));
         }
-        PresenceAsked::Recorded(reference) => records::recorded(core, reference, outcome),
-        PresenceAsked::Occupancy(room) => occupancy::told(core, &room, outcome.is_ok()),
+        PresenceAsked::Recorded(reference) => records::recorded(ctx, reference, outcome),
+        PresenceAsked::Occupancy(room) => occupancy::told(ctx, &room, outcome.is_ok()),
     }
 }
 
 /// A node's message in a node room.
-pub fn heard(core: &mut Core, room: &[u8], said: &[u8]) {
-    core.rim.metrics.presence_messages_total.add(1);
-    event(core, |p, now, actions| p.heard(room, said, now, actions));
+pub fn heard(ctx: &mut Ctx, room: &[u8], said: &[u8]) {
+    ctx.io.metrics.presence_messages_total.add(1);
+    event(ctx, |p, now, actions| p.heard(room, said, now, actions));
 }
 
 /// Messages in a node room may have been missed.
-pub fn missed(core: &mut Core, room: &[u8]) {
-    event(core, |p, now, actions| p.missed(room, now, actions));
+pub fn missed(ctx: &mut Ctx, room: &[u8]) {
+    event(ctx, |p, now, actions| p.missed(room, now, actions));
 }
 
 /// The process of a node is gone.
-pub fn process_gone(core: &mut Core, run: u64) {
-    event(core, |p, now, actions| p.gone(run, now, actions));
-    occupancy::gone(core, run, true);
+pub fn process_gone(ctx: &mut Ctx, run: u64) {
+    event(ctx, |p, now, actions| p.gone(run, now, actions));
+    occupancy::gone(ctx, run, true);
 }
 
 /// A link to a node is up: its process is not gone, if that was assumed.
-pub fn process_up(core: &mut Core, node: NodeId) {
-    if let Some(&run) = core.rim.states.presence.runs.get(&node) {
-        event(core, |p, now, actions| p.back(run, now, actions));
-        occupancy::gone(core, run, false);
+pub fn process_up(ctx: &mut Ctx, node: NodeId) {
+    if let Some(&run) = ctx.io.states.presence.runs.get(&node) {
+        event(ctx, |p, now, actions| p.back(run, now, actions));
+        occupancy::gone(ctx, run, false);
     }
 }
 
 /// Applies the registered processes: each one that no longer is has gone.
-pub fn registered<'a>(core: &mut Core, processes: impl Iterator<Item = (NodeId, &'a str, u64)>) {
+pub fn registered<'a>(ctx: &mut Ctx, processes: impl Iterator<Item = (NodeId, &'a str, u64)>) {
     let (mut runs, mut incarnations) = (BTreeMap::new(), BTreeMap::new());
     for (id, node, incarnation) in processes {
         let run = run_of(node, incarnation);
         runs.insert(id, run);
         incarnations.insert(run, incarnation);
     }
-    let before = std::mem::replace(&mut core.rim.states.presence.runs, runs);
+    let before = std::mem::replace(&mut ctx.io.states.presence.runs, runs);
     for (id, run) in before {
-        if core.rim.states.presence.runs.get(&id) != Some(&run) {
-            process_gone(core, run);
+        if ctx.io.states.presence.runs.get(&id) != Some(&run) {
+            process_gone(ctx, run);
         }
     }
-    occupancy::registered(core, incarnations);
+    occupancy::registered(ctx, incarnations);
 }
 
 /// A timer of a room has fired.
-pub fn tick(core: &mut Core, room: &[u8]) {
-    event(core, |p, now, actions| p.tick(room, now, actions));
-    let now_ms = core.rim.now.mono_ms;
-    let Some(audience) = core.rim.states.presence.audiences.get_mut(room) else { return };
+pub fn tick(ctx: &mut Ctx, room: &[u8]) {
+    event(ctx, |p, now, actions| p.tick(room, now, actions));
+    let now_ms = ctx.io.now.mono_ms;
+    let Some(audience) = ctx.io.states.presence.audiences.get_mut(room) else { return };
     let is_late =
         |waits: &mut Waiting| matches!(waits, Waiting::Question(_, until_ms) if *until_ms <= now_ms);
     let late: Vec<Waiting> = audience.waiting.extract_if(.., is_late).collect();
     for waits in late {
         if let Waiting::Question(ask, _) = waits {
-            core.rim.answer_part(ask, Part::Refused(ErrorCode::TimedOut));
-            end_watch(core, room);
+            ctx.io.answer_part(ask, Part::Refused(ErrorCode::TimedOut));
+            end_watch(ctx, room);
         }
     }
 }
 
 /// True if a room is in an internal class, so that only nodes publish there.
-fn has_nodes(core: &Core, room: &[u8]) -> bool {
-    let classes = core.broker.classes();
+fn has_nodes(ctx: &Ctx, room: &[u8]) -> bool {
+    let classes = ctx.broker.classes();
     classes.get(classes.class_of_room(room)).name.starts_with('$')
 }
 
 /// A query for members: the response, or none if it comes later.
-pub fn asked(core: &mut Core, room: &[u8], ask: Ask) -> Option<Part> {
-    if !has_nodes(core, &topic_of(room)) {
+pub fn asked(ctx: &mut Ctx, room: &[u8], ask: Ask) -> Option<Part> {
+    if !has_nodes(ctx, &topic_of(room)) {
         // This node admits no members.
         return Some(Part::Members(Arc::default()));
     }
-    if let Some(shown) = shown_now(core, room) {
+    if let Some(shown) = shown_now(ctx, room) {
         return Some(Part::Members(shown));
     }
-    let until_ms = core.rim.now.mono_ms + QUESTION_MS;
+    let until_ms = ctx.io.now.mono_ms + QUESTION_MS;
     let name: Arc<[u8]> = room.into();
-    let audience = core.rim.states.presence.audiences.entry(name.clone()).or_default();
+    let audience = ctx.io.states.presence.audiences.entry(name.clone()).or_default();
     audience.waiting.push(Waiting::Question(ask, until_ms));
-    core.rim.timers.set(until_ms, Timer::Presence(Box::new(name)));
-    event(core, |p, now, actions| p.watch(room, now, actions));
+    ctx.io.timers.set(until_ms, Timer::Presence(Box::new(name)));
+    event(ctx, |p, now, actions| p.watch(room, now, actions));
     None
 }
 
-fn watch(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, seat: u64) {
-    let audience = core.rim.states.presence.audiences.entry(room.clone()).or_default();
+fn watch(ctx: &mut Ctx, room: &Arc<[u8]>, shard: ShardId, seat: u64) {
+    let audience = ctx.io.states.presence.audiences.entry(room.clone()).or_default();
     *audience.shards.entry(shard).or_default() += 1;
-    let shown = shown_now(core, room);
-    let audience = core.rim.states.presence.audiences.entry(room.clone()).or_default();
+    let shown = shown_now(ctx, room);
+    let audience = ctx.io.states.presence.audiences.entry(room.clone()).or_default();
     match &shown {
         Some(shown) => audience.had_more = has_more(shown),
         None => audience.waiting.push(Waiting::Seat(shard, seat)),
     }
     if let Some(shown) = shown {
-        tell(core, shard, PresenceMail::Shown(room.clone(), seat, shown));
+        tell(ctx, shard, PresenceMail::Shown(room.clone(), seat, shown));
     }
-    event(core, |p, now, actions| p.watch(room, now, actions));
+    event(ctx, |p, now, actions| p.watch(room, now, actions));
 }
 
-fn unwatch(core: &mut Core, room: &[u8], shard: ShardId, seat: u64) {
-    let Some(audience) = core.rim.states.presence.audiences.get_mut(room) else { return };
+fn unwatch(ctx: &mut Ctx, room: &[u8], shard: ShardId, seat: u64) {
+    let Some(audience) = ctx.io.states.presence.audiences.get_mut(room) else { return };
     let is_it =
         |waits: &Waiting| matches!(waits, Waiting::Seat(of, number) if (*of, *number) == (shard, seat));
     audience.waiting.retain(|waits| !is_it(waits));
@@ -369,22 +367,22 @@ fn unwatch(core: &mut Core, room: &[u8], shard: ShardId, seat: u64) {
             audience.shards.remove(&shard);
         }
     }
-    end_watch(core, room);
+    end_watch(ctx, room);
 }
 
 /// Removes one watcher or query of a room.
-fn end_watch(core: &mut Core, room: &[u8]) {
-    let audiences = &mut core.rim.states.presence.audiences;
+fn end_watch(ctx: &mut Ctx, room: &[u8]) {
+    let audiences = &mut ctx.io.states.presence.audiences;
     if audiences.get(room).is_some_and(|audience| audience.shards.is_empty() && audience.waiting.is_empty()) {
         audiences.remove(room);
-        core.rim.states.presence.lists.remove(room);
+        ctx.io.states.presence.lists.remove(room);
     }
-    event(core, |p, now, actions| p.unwatch(room, now, actions));
+    event(ctx, |p, now, actions| p.unwatch(room, now, actions));
 }
 
 /// The members, sorted by key; none while they are unknown.
-fn shown_now(core: &mut Core, room: &[u8]) -> Option<Arc<Shown>> {
-    let Members { machine, audiences, lists, .. } = &mut core.rim.states.presence;
+fn shown_now(ctx: &mut Ctx, room: &[u8]) -> Option<Arc<Shown>> {
+    let Members { machine, audiences, lists, .. } = &mut ctx.io.states.presence;
     if let Some(shown) = lists.get(room) {
         return Some(Arc::clone(shown));
     }
@@ -403,53 +401,53 @@ fn has_more(shown: &Shown) -> bool {
 }
 
 /// The members of a room are known now.
-fn ready(core: &mut Core, room: &Arc<[u8]>) {
-    let Some(shown) = shown_now(core, room) else { return };
-    let Some(audience) = core.rim.states.presence.audiences.get_mut(room) else { return };
+fn ready(ctx: &mut Ctx, room: &Arc<[u8]>) {
+    let Some(shown) = shown_now(ctx, room) else { return };
+    let Some(audience) = ctx.io.states.presence.audiences.get_mut(room) else { return };
     audience.had_more = has_more(&shown);
     for waits in std::mem::take(&mut audience.waiting) {
         match waits {
             Waiting::Seat(shard, seat) => {
-                tell(core, shard, PresenceMail::Shown(room.clone(), seat, Arc::clone(&shown)));
+                tell(ctx, shard, PresenceMail::Shown(room.clone(), seat, Arc::clone(&shown)));
             }
             Waiting::Question(ask, _) => {
-                core.rim.answer_part(ask, Part::Members(Arc::clone(&shown)));
-                end_watch(core, room);
+                ctx.io.answer_part(ask, Part::Members(Arc::clone(&shown)));
+                end_watch(ctx, room);
             }
         }
     }
 }
 
-fn changed(core: &mut Core, room: &Arc<[u8]>, diff: Diff) {
-    core.rim.states.presence.lists.remove(room);
-    let Some(audience) = core.rim.states.presence.audiences.get_mut(room) else { return };
+fn changed(ctx: &mut Ctx, room: &Arc<[u8]>, diff: Diff) {
+    ctx.io.states.presence.lists.remove(room);
+    let Some(audience) = ctx.io.states.presence.audiences.get_mut(room) else { return };
     let is_counted = diff.more > 0 || audience.had_more;
     audience.had_more = diff.more > 0;
     let shards: Vec<ShardId> = audience.shards.keys().copied().collect();
     let told = Arc::new(Told { diff, is_counted });
     for shard in shards {
-        tell(core, shard, PresenceMail::Told(room.clone(), Arc::clone(&told)));
+        tell(ctx, shard, PresenceMail::Told(room.clone(), Arc::clone(&told)));
     }
 }
 
 /// Passes an event to a room of this shard and executes the resulting actions.
-fn event(core: &mut Core, event: impl FnOnce(&mut Presence, u64, &mut Vec<Action>)) {
+fn event(ctx: &mut Ctx, event: impl FnOnce(&mut Presence, u64, &mut Vec<Action>)) {
     let mut actions = Vec::new();
-    event(&mut core.rim.states.presence.machine, core.rim.now.mono_ms, &mut actions);
+    event(&mut ctx.io.states.presence.machine, ctx.io.now.mono_ms, &mut actions);
     for action in actions {
         match action {
             Action::Enter(room) => {
-                core.watch(&topic_of(&room), PresenceAsked::Enter(room));
+                ctx.watch(&topic_of(&room), PresenceAsked::Enter(room));
             }
-            Action::Exit(room) => core.unwatch(&topic_of(&room)),
+            Action::Exit(room) => ctx.unwatch(&topic_of(&room)),
             Action::Say(room, number, bytes) => {
-                core.say_in(&topic_of(&room), &bytes, PresenceAsked::Say(room, number));
+                ctx.say_in(&topic_of(&room), &bytes, PresenceAsked::Say(room, number));
             }
-            Action::Wait(room, at_ms) => core.rim.timers.set(at_ms, Timer::Presence(Box::new(room))),
-            Action::Ready(room) if occupancy::is_bucket(&room) => occupancy::ready(core, &room),
-            Action::Ready(room) => ready(core, &room),
-            Action::Tell(room, diff) if occupancy::is_bucket(&room) => occupancy::changed(core, &diff),
-            Action::Tell(room, diff) => changed(core, &room, diff),
+            Action::Wait(room, at_ms) => ctx.io.timers.set(at_ms, Timer::Presence(Box::new(room))),
+            Action::Ready(room) if occupancy::is_bucket(&room) => occupancy::ready(ctx, &room),
+            Action::Ready(room) => ready(ctx, &room),
+            Action::Tell(room, diff) if occupancy::is_bucket(&room) => occupancy::changed(ctx, &diff),
+            Action::Tell(room, diff) => changed(ctx, &room, diff),
         }
     }
 }

@@ -15,9 +15,9 @@
 
 use super::PresenceAsked;
 use super::{PresenceMail, event, home_of, tell};
-use crate::io::context::Timer;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::internal_client::shard_of;
+use crate::io::shard_io::Timer;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::occupancy::{Action, Counts, Telling};
@@ -80,21 +80,21 @@ fn bucket_of(room: &[u8]) -> Vec<u8> {
 }
 
 /// Sends this turn's changes to the shards of the rooms' buckets.
-pub fn tell_changed(core: &mut Core) {
-    if !core.broker.occupancy.has_changed() {
+pub fn tell_changed(ctx: &mut Ctx) {
+    if !ctx.broker.occupancy.has_changed() {
         return;
     }
-    for room in core.broker.occupancy.take_changed() {
-        let tells = core.broker.tells_occupancy(&room);
-        let counts = if tells { core.broker.occupancy_of(&room) } else { Counts::default() };
-        let (shard, home) = (core.rim.shard, home_of(core, &bucket_of(&room)));
-        tell(core, home, PresenceMail::Occupied(room, shard, counts));
+    for room in ctx.broker.occupancy.take_changed() {
+        let tells = ctx.broker.tells_occupancy(&room);
+        let counts = if tells { ctx.broker.occupancy_of(&room) } else { Counts::default() };
+        let (shard, home) = (ctx.io.shard, home_of(ctx, &bucket_of(&room)));
+        tell(ctx, home, PresenceMail::Occupied(room, shard, counts));
     }
 }
 
 /// Updates a shard's part of a room.
-pub(super) fn occupied(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, counts: Counts) {
-    let Occupancies { own, last, .. } = &mut core.rim.states.presence.occupancies;
+pub(super) fn occupied(ctx: &mut Ctx, room: &Arc<[u8]>, shard: ShardId, counts: Counts) {
+    let Occupancies { own, last, .. } = &mut ctx.io.states.presence.occupancies;
     let part = own.entry(Arc::clone(room)).or_default();
     if counts.is_none() {
         part.shards.remove(&shard);
@@ -120,7 +120,7 @@ pub(super) fn occupied(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, counts
     }
     let bucket = bucket_of(room);
     let former = before.map(|(number, _)| number);
-    event(core, |p, now, actions| {
+    event(ctx, |p, now, actions| {
         if let Some((reference, counts)) = said {
             let (key, meta) = (Box::default(), counts.encode(room));
             let member = Member { reference, former: former.unwrap_or_default(), key, meta };
@@ -133,104 +133,104 @@ pub(super) fn occupied(core: &mut Core, room: &Arc<[u8]>, shard: ShardId, counts
 }
 
 /// The parts of all nodes in a bucket are known now.
-pub(super) fn ready(core: &mut Core, bucket: &[u8]) {
-    let Some((parts, _)) = core.rim.states.presence.machine.shown(bucket) else { return };
-    changed(core, &Diff { joins: parts, ..Diff::default() });
+pub(super) fn ready(ctx: &mut Ctx, bucket: &[u8]) {
+    let Some((parts, _)) = ctx.io.states.presence.machine.shown(bucket) else { return };
+    changed(ctx, &Diff { joins: parts, ..Diff::default() });
 }
 
 /// Parts of nodes have changed.
-pub(super) fn changed(core: &mut Core, diff: &Diff) {
+pub(super) fn changed(ctx: &mut Ctx, diff: &Diff) {
     // Joins first: otherwise the room would be empty between an old part and its replacement.
     for (run, member) in &diff.joins {
         if let Some((counts, room)) = Counts::decode(&member.meta) {
             let part = (member.reference, counts);
-            act(core, |telling, now, actions| telling.part(*run, room, part, now, actions));
+            act(ctx, |telling, now, actions| telling.part(*run, room, part, now, actions));
         }
     }
     for (run, member) in &diff.leaves {
         if let Some((_, room)) = Counts::decode(&member.meta) {
-            act(core, |telling, now, actions| telling.drop_part(*run, room, member.reference, now, actions));
+            act(ctx, |telling, now, actions| telling.drop_part(*run, room, member.reference, now, actions));
         }
     }
 }
 
 /// A timer of a room has fired.
-pub fn tick(core: &mut Core, room: &[u8]) {
-    act(core, |telling, now, actions| telling.tick(room, now, actions));
+pub fn tick(ctx: &mut Ctx, room: &[u8]) {
+    act(ctx, |telling, now, actions| telling.tick(room, now, actions));
 }
 
 /// The outcome of a record's publish.
-pub fn told(core: &mut Core, room: &[u8], is_told: bool) {
-    act(core, |telling, now, actions| telling.told(room, is_told, now, actions));
+pub fn told(ctx: &mut Ctx, room: &[u8], is_told: bool) {
+    act(ctx, |telling, now, actions| telling.told(room, is_told, now, actions));
 }
 
 /// Runs each second: watches the buckets if any class has occupancy records, and forgets old state.
-pub fn look_after(core: &mut Core) {
-    core.broker.expire_publishers(core.rim.now);
-    let now_ms = core.rim.now.mono_ms;
-    core.rim.states.presence.occupancies.telling.sweep(now_ms);
-    let listens = core.broker.classes().tells_occupancy() && super::has_nodes(core, &super::topic_of(BUCKET));
-    if std::mem::replace(&mut core.rim.states.presence.occupancies.listens, listens) == listens {
+pub fn look_after(ctx: &mut Ctx) {
+    ctx.broker.expire_publishers(ctx.io.now);
+    let now_ms = ctx.io.now.mono_ms;
+    ctx.io.states.presence.occupancies.telling.sweep(now_ms);
+    let listens = ctx.broker.classes().tells_occupancy() && super::has_nodes(ctx, &super::topic_of(BUCKET));
+    if std::mem::replace(&mut ctx.io.states.presence.occupancies.listens, listens) == listens {
         return;
     }
     if !listens {
-        core.rim.states.presence.occupancies.telling = Telling::default();
-        elect(core);
+        ctx.io.states.presence.occupancies.telling = Telling::default();
+        elect(ctx);
     }
     for bucket in (0..BUCKETS).map(bucket) {
-        if home_of(core, &bucket) != core.rim.shard {
+        if home_of(ctx, &bucket) != ctx.io.shard {
             continue;
         }
         if listens {
             // Includes this node's earlier parts.
-            ready(core, &bucket);
-            event(core, |p, now, actions| p.watch(&bucket, now, actions));
+            ready(ctx, &bucket);
+            event(ctx, |p, now, actions| p.watch(&bucket, now, actions));
         } else {
-            event(core, |p, now, actions| p.unwatch(&bucket, now, actions));
+            event(ctx, |p, now, actions| p.unwatch(&bucket, now, actions));
         }
     }
 }
 
 /// Applies the registered processes: run ids and incarnations.
-pub(super) fn registered(core: &mut Core, processes: BTreeMap<u64, u64>) {
-    let occupancies = &mut core.rim.states.presence.occupancies;
+pub(super) fn registered(ctx: &mut Ctx, processes: BTreeMap<u64, u64>) {
+    let occupancies = &mut ctx.io.states.presence.occupancies;
     occupancies.gone.retain(|run| processes.contains_key(run));
     occupancies.processes = processes;
-    elect(core);
+    elect(ctx);
 }
 
 /// A process is gone, or is back.
-pub(super) fn gone(core: &mut Core, run: u64, is_gone: bool) {
-    let Occupancies { gone, processes, .. } = &mut core.rim.states.presence.occupancies;
+pub(super) fn gone(ctx: &mut Ctx, run: u64, is_gone: bool) {
+    let Occupancies { gone, processes, .. } = &mut ctx.io.states.presence.occupancies;
     let is_news = if is_gone { processes.contains_key(&run) && gone.insert(run) } else { gone.remove(&run) };
     if is_news {
-        elect(core);
+        elect(ctx);
     }
 }
 
 /// The oldest process publishes, because a new one lacks parts.
-fn elect(core: &mut Core) {
-    let Occupancies { gone, processes, incarnation, .. } = &core.rim.states.presence.occupancies;
-    let own = (*incarnation, core.rim.states.presence.run());
+fn elect(ctx: &mut Ctx) {
+    let Occupancies { gone, processes, incarnation, .. } = &ctx.io.states.presence.occupancies;
+    let own = (*incarnation, ctx.io.states.presence.run());
     let alive = processes.iter().filter(|(run, _)| !gone.contains(*run));
     let tells = alive.map(|(&run, &incarnation)| (incarnation, run)).all(|other| own <= other);
-    act(core, |telling, now, actions| telling.lead(tells, now, actions));
+    act(ctx, |telling, now, actions| telling.lead(tells, now, actions));
 }
 
-fn act(core: &mut Core, event: impl FnOnce(&mut Telling, u64, &mut Vec<Action>)) {
+fn act(ctx: &mut Ctx, event: impl FnOnce(&mut Telling, u64, &mut Vec<Action>)) {
     let mut actions = Vec::new();
-    event(&mut core.rim.states.presence.occupancies.telling, core.rim.now.mono_ms, &mut actions);
+    event(&mut ctx.io.states.presence.occupancies.telling, ctx.io.now.mono_ms, &mut actions);
     for action in actions {
         match action {
-            Action::Wait(room, at_ms) => core.rim.timers.set(at_ms, Timer::Occupancy(Box::new(room))),
-            Action::Tell(room, counts) => record(core, room, counts),
+            Action::Wait(room, at_ms) => ctx.io.timers.set(at_ms, Timer::Occupancy(Box::new(room))),
+            Action::Tell(room, counts) => record(ctx, room, counts),
         }
     }
 }
 
-fn record(core: &mut Core, room: Arc<[u8]>, counts: Counts) {
+fn record(ctx: &mut Ctx, room: Arc<[u8]>, counts: Counts) {
     let topic = [RECORDS, &room, RECORD].concat();
-    if !super::has_nodes(core, &topic) {
+    if !super::has_nodes(ctx, &topic) {
         // The node has no class for it.
         return;
     }
@@ -243,9 +243,9 @@ fn record(core: &mut Core, room: Arc<[u8]>, counts: Counts) {
         let comma = if at == 0 { "" } else { "," };
         said.extend_from_slice(format!("{comma}\"{name}\":{count}").as_bytes());
     }
-    let (Counts { publishers, members, .. }, ts) = (counts, core.rim.now.wall_us / 1000);
+    let (Counts { publishers, members, .. }, ts) = (counts, ctx.io.now.wall_us / 1000);
     said.extend_from_slice(
         format!("}},\"publishers\":{publishers},\"members\":{members},\"ts\":{ts}}}").as_bytes(),
     );
-    core.say_in(&topic, &said, PresenceAsked::Occupancy(room));
+    ctx.say_in(&topic, &said, PresenceAsked::Occupancy(room));
 }

@@ -14,8 +14,8 @@
 //! those counted as lost and those of a process that died.
 
 use super::PresenceAsked;
-use crate::io::context::Timer;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::Timer;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -100,8 +100,8 @@ impl Records {
 }
 
 /// Records that a member of this node joined or left.
-pub fn record(core: &mut Core, room: &[u8], kind: &str, (reference, key): (u64, &str)) {
-    let classes = core.broker.classes();
+pub fn record(ctx: &mut Ctx, room: &[u8], kind: &str, (reference, key): (u64, &str)) {
+    let classes = ctx.broker.classes();
     if !classes.get(classes.class_of_room(room)).presence_records {
         return;
     }
@@ -114,35 +114,35 @@ pub fn record(core: &mut Core, room: &[u8], kind: &str, (reference, key): (u64, 
     write_text(&mut said, key);
     said.extend_from_slice(b",\"room\":");
     write_text(&mut said, &String::from_utf8_lossy(room));
-    let ts = core.rim.now.wall_us / 1000;
-    let text = reference_text(core.rim.states.presence.run(), reference);
+    let ts = ctx.io.now.wall_us / 1000;
+    let text = reference_text(ctx.io.states.presence.run(), reference);
     said.extend_from_slice(format!(",\"ts\":{ts},\"ref\":\"{text}\"}}").as_bytes());
-    let waiting_max = core.rim.limits.presence_members_max;
-    let next = core.rim.states.presence.records.add(reference, topic.into(), said.into(), waiting_max);
-    follow(core, reference, next);
+    let waiting_max = ctx.io.limits.presence_members_max;
+    let next = ctx.io.states.presence.records.add(reference, topic.into(), said.into(), waiting_max);
+    follow(ctx, reference, next);
 }
 
 /// Publishes a member's waiting record.
-pub fn record_again(core: &mut Core, reference: u64) {
+pub fn record_again(ctx: &mut Ctx, reference: u64) {
     if let Some(Unsaid { topic, payload, .. }) =
-        core.rim.states.presence.records.unsaid.get(&reference).cloned()
+        ctx.io.states.presence.records.unsaid.get(&reference).cloned()
     {
-        core.say_in(&topic, &payload, PresenceAsked::Recorded(reference));
+        ctx.say_in(&topic, &payload, PresenceAsked::Recorded(reference));
     }
 }
 
 /// The outcome of that publish.
-pub fn recorded(core: &mut Core, reference: u64, outcome: Result<u64, ErrorCode>) {
-    let next = core.rim.states.presence.records.said(reference, outcome);
-    follow(core, reference, next);
+pub fn recorded(ctx: &mut Ctx, reference: u64, outcome: Result<u64, ErrorCode>) {
+    let next = ctx.io.states.presence.records.said(reference, outcome);
+    follow(ctx, reference, next);
 }
 
-fn follow(core: &mut Core, reference: u64, next: Next) {
+fn follow(ctx: &mut Ctx, reference: u64, next: Next) {
     match next {
-        Next::Say => record_again(core, reference),
+        Next::Say => record_again(ctx, reference),
         Next::SayLater => {
-            let at_ms = core.rim.now.mono_ms + AGAIN_MS;
-            core.rim.timers.set(at_ms, Timer::PresenceRecord(reference));
+            let at_ms = ctx.io.now.mono_ms + AGAIN_MS;
+            ctx.io.timers.set(at_ms, Timer::PresenceRecord(reference));
         }
         Next::Nothing => {}
     }

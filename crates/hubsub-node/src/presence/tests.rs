@@ -13,34 +13,34 @@ const ROOM: &str = "crowd";
 /// A Phoenix client that has joined the room under this key.
 fn page(lone: &mut Lone, key: &str) -> (ConnKey, TcpStream) {
     let (conn, peer) = lone.connect();
-    lone.core.rim.conns.get_mut(conn).unwrap().phoenix_version = Some(Version::V2);
+    lone.ctx.io.conns.get_mut(conn).unwrap().phoenix_version = Some(Version::V2);
     let who = Some((key.into(), (*b"{}").into()));
     let wish = Wish { topic: ROOM, room: ROOM.as_bytes(), who, watches: true, request: None };
-    let seat = reserve(&mut lone.core, conn, wish).unwrap();
-    joined(&mut lone.core, conn, seat);
-    crate::shard::internal::take(&mut lone.core);
+    let seat = reserve(&mut lone.ctx, conn, wish).unwrap();
+    joined(&mut lone.ctx, conn, seat);
+    crate::shard::internal::take(&mut lone.ctx);
     (conn, peer)
 }
 
 /// Advances time until all timers of rooms have fired.
 fn pass(lone: &mut Lone) {
     for _ in 0..3 {
-        let core = &mut lone.core;
-        core.rim.now.mono_ms += BATCH_MS + 100;
+        let ctx = &mut lone.ctx;
+        ctx.io.now.mono_ms += BATCH_MS + 100;
         let mut due = Vec::new();
-        core.rim.timers.due(core.rim.now.mono_ms, &mut due);
+        ctx.io.timers.due(ctx.io.now.mono_ms, &mut due);
         for timer in due {
             if let Timer::Presence(room) = timer {
-                tick(core, &room);
+                tick(ctx, &room);
             }
         }
-        crate::shard::internal::take(core);
+        crate::shard::internal::take(ctx);
     }
 }
 
 /// The long frames that a connection gets in this turn.
 fn frames(lone: &Lone, conn: ConnKey) -> Vec<Shared> {
-    let output = lone.core.rim.conns.get(conn).unwrap().output.as_ref().unwrap();
+    let output = lone.ctx.io.conns.get(conn).unwrap().output.as_ref().unwrap();
     let of = |piece: &Piece| match piece {
         Piece::Frame(frame) => frame.clone(),
         Piece::Range { .. } => panic!("it is long"),
@@ -56,7 +56,7 @@ fn a_crowd_that_comes_at_once_shares_the_bytes_of_one_list() {
     let long = "x".repeat(900);
     let crowd: Vec<_> = (0..40).map(|at| page(&mut lone, &format!("{at}{long}"))).collect();
     pass(&mut lone);
-    lone.core.flush();
+    lone.ctx.flush();
     let newcomers = [page(&mut lone, "a"), page(&mut lone, "b")];
     let lists: Vec<_> = newcomers.iter().flat_map(|(conn, _)| frames(&lone, *conn)).collect();
     assert_eq!(lists.len(), 2);
@@ -64,9 +64,9 @@ fn a_crowd_that_comes_at_once_shares_the_bytes_of_one_list() {
     let names = |list: &[u8]| String::from_utf8_lossy(list).matches("phx_ref").count();
     assert_eq!(names(&lists[0]), 1 + crowd.len());
     // A change makes a new list, and its bytes are shared too.
-    lone.core.flush();
+    lone.ctx.flush();
     let more: Vec<_> = (50..70).map(|at| page(&mut lone, &format!("{at}{long}"))).collect();
-    lone.core.flush();
+    lone.ctx.flush();
     pass(&mut lone);
     let (one, other) = (frames(&lone, first.0), frames(&lone, crowd[7].0));
     assert_eq!((one.len(), names(&one[0])), (1, newcomers.len() + more.len()));
@@ -74,38 +74,35 @@ fn a_crowd_that_comes_at_once_shares_the_bytes_of_one_list() {
     let late = page(&mut lone, "late");
     assert_eq!(names(&frames(&lone, late.0)[0]), 1 + crowd.len() + newcomers.len() + more.len());
     // Unused lists are dropped.
-    assert_eq!(lone.core.rim.states.presence.lists.len(), 1);
-    lone.core.rim.states.presence.forget_lists();
-    assert_eq!(lone.core.rim.states.presence.lists.len(), 0);
+    assert_eq!(lone.ctx.io.states.presence.lists.len(), 1);
+    lone.ctx.io.states.presence.forget_lists();
+    assert_eq!(lone.ctx.io.states.presence.lists.len(), 0);
 }
 
 #[test]
 fn a_connection_has_seats_in_as_many_topics_as_it_may_and_finds_each() {
     let mut lone = Lone::new(Limits::default());
     let (conn, _peer) = lone.connect();
-    let (core, topics) = (&mut lone.core, 100_000);
+    let (ctx, topics) = (&mut lone.ctx, 100_000);
     let name = |at: u32| format!("$presence/{at}");
     for at in 0..topics {
         let topic = name(at);
         let room = &topic.as_bytes()[10..];
         let wish = Wish { topic: &topic, room, who: None, watches: true, request: Some(at) };
-        reserve(core, conn, wish).unwrap();
+        reserve(ctx, conn, wish).unwrap();
     }
-    let edge = &core.rim.states.presence.edge;
+    let edge = &ctx.io.states.presence.edge;
     assert_eq!(edge.watched_by(conn), topics as usize);
     for at in 0..topics {
         assert_eq!(edge.seat_of(conn, &name(at)), edge.seat_of_request(conn, at));
         assert!(edge.seat_of_request(conn, at).is_some());
     }
     for at in 0..topics / 2 {
-        left(core, conn, &name(at));
-        assert_eq!(core.rim.states.presence.edge.seat_of_request(conn, at), None);
+        left(ctx, conn, &name(at));
+        assert_eq!(ctx.io.states.presence.edge.seat_of_request(conn, at), None);
     }
-    assert_eq!(core.rim.states.presence.edge.watched_by(conn), topics as usize / 2);
-    ends(core, conn);
-    assert_eq!(
-        (core.rim.states.presence.edge.watched_by(conn), core.rim.states.presence.edge.members()),
-        (0, 0)
-    );
-    assert_eq!(core.rim.states.presence.edge.seat_of(conn, &name(topics - 1)), None);
+    assert_eq!(ctx.io.states.presence.edge.watched_by(conn), topics as usize / 2);
+    ends(ctx, conn);
+    assert_eq!((ctx.io.states.presence.edge.watched_by(conn), ctx.io.states.presence.edge.members()), (0, 0));
+    assert_eq!(ctx.io.states.presence.edge.seat_of(conn, &name(topics - 1)), None);
 }

@@ -2,7 +2,7 @@
 
 use super::table::{self, COMMANDS, Command, Lookup};
 use super::{Args, SYNTAX, error, is};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
 use hubsub_wire::resp::{self, Proto};
@@ -13,44 +13,44 @@ const NAMES_MAX: usize = 1_024;
 const TOO_MANY: &str = "ERR too many names, at most 1024 with the command's own";
 
 /// `COMMAND`: one entry per command.
-pub fn command(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    write_rows(core, key, &all().map(Some).collect::<Vec<_>>());
+pub fn command(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    write_rows(ctx, key, &all().map(Some).collect::<Vec<_>>());
 }
 
 /// `COMMAND INFO [name …]`: one entry per name, null for an unknown one.
-pub fn info(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn info(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     if args.len() == 2 {
-        return command(core, key, args);
+        return command(ctx, key, args);
     }
     if args.len() > NAMES_MAX {
-        return error(core, key, TOO_MANY);
+        return error(ctx, key, TOO_MANY);
     }
     let rows: Vec<_> = args[2..].iter().map(|name| table::by_full_name(name)).collect();
-    write_rows(core, key, &rows);
+    write_rows(ctx, key, &rows);
 }
 
 /// `COMMAND COUNT`: replies the number of commands without subcommands.
-pub fn count(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    core.rim.reply(key, |out, _| resp::int(out, all().count() as i64));
+pub fn count(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    ctx.io.reply(key, |out, _| resp::int(out, all().count() as i64));
 }
 
 /// `COMMAND DOCS [name …]`.
-pub fn docs(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn docs(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     if args.len() > NAMES_MAX {
-        return error(core, key, TOO_MANY);
+        return error(ctx, key, TOO_MANY);
     }
     let named: Vec<&Command> = match &args[2..] {
         [] => all().collect(),
         names => names.iter().filter_map(|name| table::by_full_name(name)).collect(),
     };
-    core.rim.reply(key, |out, proto| {
+    ctx.io.reply(key, |out, proto| {
         resp::map_header(out, proto, named.len());
         named.iter().for_each(|command| write_docs(out, proto, command));
     });
 }
 
 /// `COMMAND LIST [FILTERBY (MODULE name | ACLCAT category | PATTERN glob)]`.
-pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let names: Vec<&Command> = match args[2..] {
         [] => all().collect(),
         [word, by, what] if is(word, "filterby") => {
@@ -59,16 +59,16 @@ pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
             } else if is(by, "aclcat") {
                 let has = |c: &&Command| c.category_names().iter().any(|name| is(what, &name[1..]));
                 COMMANDS.iter().filter(has).collect()
-            } else if is(by, "pattern") && what.len() as u64 <= core.rim.limits.pattern_bytes_max {
+            } else if is(by, "pattern") && what.len() as u64 <= ctx.io.limits.pattern_bytes_max {
                 let glob = Glob::new(&what.to_ascii_lowercase());
                 COMMANDS.iter().filter(|c| glob.matches(c.name.as_bytes())).collect()
             } else {
-                return error(core, key, SYNTAX);
+                return error(ctx, key, SYNTAX);
             }
         }
-        _ => return error(core, key, SYNTAX),
+        _ => return error(ctx, key, SYNTAX),
     };
-    core.rim.reply(key, |out, _| {
+    ctx.io.reply(key, |out, _| {
         resp::array_header(out, names.len());
         names.iter().for_each(|command| resp::bulk(out, command.name.as_bytes()));
     });
@@ -76,21 +76,21 @@ pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
 
 /// `COMMAND GETKEYS name argument …`: the arguments of WATCH, the only command here with keys in the Redis
 /// sense.
-pub fn getkeys(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn getkeys(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let Lookup::Found(_, command) = table::find(&args[2..]) else {
-        return error(core, key, "ERR Invalid command specified");
+        return error(ctx, key, "ERR Invalid command specified");
     };
     if command.keys().is_none_or(|(_, used)| used == "not_key") {
-        return error(core, key, "ERR The command has no key arguments");
+        return error(ctx, key, "ERR The command has no key arguments");
     }
-    core.rim.reply(key, |out, _| {
+    ctx.io.reply(key, |out, _| {
         resp::array_header(out, args.len() - 3);
         args[3..].iter().for_each(|arg| resp::bulk(out, arg));
     });
 }
 
-pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    super::server::write_help(core, key, "COMMAND", HELP);
+pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    super::server::write_help(ctx, key, "COMMAND", HELP);
 }
 
 const HELP: &[&str] = &[
@@ -113,8 +113,8 @@ fn all() -> impl Iterator<Item = &'static Command> {
     COMMANDS.iter().filter(|command| !command.is_subcommand())
 }
 
-fn write_rows(core: &mut Core, key: ConnKey, rows: &[Option<&Command>]) {
-    core.rim.reply(key, |out, proto| {
+fn write_rows(ctx: &mut Ctx, key: ConnKey, rows: &[Option<&Command>]) {
+    ctx.io.reply(key, |out, proto| {
         resp::array_header(out, rows.len());
         for row in rows {
             match row {

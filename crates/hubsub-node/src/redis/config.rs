@@ -1,19 +1,19 @@
 //! CONFIG: the configuration in Redis's terms, read-only; it is set in HubSub's own configuration.
 
 use super::{Args, SYNTAX, cluster, error, ok, quoting};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_types::names::Glob;
 use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::resp;
 
 /// `CONFIG GET pattern …`.
-pub fn get(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    if args.iter().map(|arg| arg.len()).sum::<usize>() as u64 > core.rim.limits.inline_bytes_max {
-        return error(core, key, "ERR too many patterns, or too long ones");
+pub fn get(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    if args.iter().map(|arg| arg.len()).sum::<usize>() as u64 > ctx.io.limits.inline_bytes_max {
+        return error(ctx, key, "ERR too many patterns, or too long ones");
     }
-    let parameters = parameters_for(core, key);
+    let parameters = parameters_for(ctx, key);
     let found = matching(&parameters, &args[2..]);
-    core.rim.reply(key, |out, proto| {
+    ctx.io.reply(key, |out, proto| {
         resp::map_header(out, proto, found.len());
         for (name, value) in &found {
             resp::bulk(out, name);
@@ -37,14 +37,14 @@ fn matching<'a>(parameters: &'a [Parameter], patterns: Args<'a>) -> Vec<(&'a [u8
 }
 
 /// `CONFIG SET name value …`: accepts current values, because test suites and frameworks set them at start.
-pub fn set(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn set(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     if !args.len().is_multiple_of(2) {
-        return error(core, key, SYNTAX);
+        return error(ctx, key, SYNTAX);
     }
-    let parameters = parameters_for(core, key);
+    let parameters = parameters_for(ctx, key);
     match check(&parameters, &args[2..]) {
-        Ok(()) => ok(core, key),
-        Err(text) => error(core, key, text),
+        Ok(()) => ok(ctx, key),
+        Err(text) => error(ctx, key, text),
     }
 }
 
@@ -69,17 +69,17 @@ fn check(parameters: &[Parameter], pairs: Args<'_>) -> Result<(), Vec<u8>> {
 }
 
 /// `CONFIG RESETSTAT`: refused, because readers of counters compute differences.
-pub fn resetstat(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    error(core, key, "ERR CONFIG RESETSTAT is not supported: counters run since the start of the node");
+pub fn resetstat(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    error(ctx, key, "ERR CONFIG RESETSTAT is not supported: counters run since the start of the node");
 }
 
 /// `CONFIG REWRITE`: refused, as by a Redis server without a configuration file.
-pub fn rewrite(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    error(core, key, "ERR The server is running without a config file");
+pub fn rewrite(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    error(ctx, key, "ERR The server is running without a config file");
 }
 
-pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    super::server::write_help(core, key, "CONFIG", HELP);
+pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    super::server::write_help(ctx, key, "CONFIG", HELP);
 }
 
 const HELP: &[&str] = &[
@@ -95,10 +95,10 @@ const HELP: &[&str] = &[
 
 type Parameter = (&'static str, String);
 
-fn parameters_for(core: &Core, key: ConnKey) -> Vec<Parameter> {
-    let (info, is_of_cluster) = (&core.rim.info, cluster::is_client(core, key));
+fn parameters_for(ctx: &Ctx, key: ConnKey) -> Vec<Parameter> {
+    let (info, is_of_cluster) = (&ctx.io.info, cluster::is_client(ctx, key));
     let port = if is_of_cluster { info.cluster_port } else { info.port };
-    parameters(&core.rim.limits, port, core.rim.mailer.shards(), is_of_cluster)
+    parameters(&ctx.io.limits, port, ctx.io.mailer.shards(), is_of_cluster)
 }
 
 /// Parameters sorted by name, with values that describe this node.

@@ -3,7 +3,7 @@
 use super::client::{CLIENT_NAMES, check_name, set_name};
 use super::{Args, NOT_A_NUMBER, SYNTAX, cluster, error, integer, is, is_subscribed, ok, quoting};
 use crate::io::conn::Flags;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, PrincipalId};
 use hubsub_wire::resp::{self, Proto};
@@ -12,12 +12,12 @@ use hubsub_wire::resp::{self, Proto};
 pub const REDIS_VERSION: &str = "7.4.0";
 
 /// `PING [message]`: a subscribed RESP2 client gets an array.
-pub fn ping(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn ping(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     if args.len() > 2 {
-        return error(core, key, super::wrong_arity("ping"));
+        return error(ctx, key, super::wrong_arity("ping"));
     }
-    let subscribed = is_subscribed(core, key);
-    core.rim.reply(key, |out, proto| match args.get(1) {
+    let subscribed = is_subscribed(ctx, key);
+    ctx.io.reply(key, |out, proto| match args.get(1) {
         message if subscribed && proto == Proto::Resp2 => {
             resp::array_header(out, 2);
             resp::bulk(out, b"pong");
@@ -29,43 +29,43 @@ pub fn ping(core: &mut Core, key: ConnKey, args: Args<'_>) {
 }
 
 /// `ECHO message`: replies the message.
-pub fn echo(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    core.rim.reply(key, |out, _| resp::bulk(out, args[1]));
+pub fn echo(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    ctx.io.reply(key, |out, _| resp::bulk(out, args[1]));
 }
 
 /// `QUIT`: replies OK, then closes.
-pub fn quit(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    ok(core, key);
-    core.rim.close_soon(key);
+pub fn quit(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    ok(ctx, key);
+    ctx.io.close_soon(key);
 }
 
 /// `SELECT index`: accepts 0 to 15, which are all one database; on the cluster listener only 0.
-pub fn select(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn select(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     const MIN: i64 = i32::MIN as i64;
     const MAX: i64 = i32::MAX as i64;
     match integer(args[1]) {
-        Some(MIN..=-1 | 1..=MAX) if cluster::is_client(core, key) => {
-            error(core, key, "ERR SELECT is not allowed in cluster mode");
+        Some(MIN..=-1 | 1..=MAX) if cluster::is_client(ctx, key) => {
+            error(ctx, key, "ERR SELECT is not allowed in cluster mode");
         }
-        Some(0..16) => ok(core, key),
-        Some(MIN..=MAX) => error(core, key, "ERR DB index is out of range"),
-        Some(_) => error(core, key, format!("ERR value is out of range, value must between {MIN} and {MAX}")),
-        None => error(core, key, NOT_A_NUMBER),
+        Some(0..16) => ok(ctx, key),
+        Some(MIN..=MAX) => error(ctx, key, "ERR DB index is out of range"),
+        Some(_) => error(ctx, key, format!("ERR value is out of range, value must between {MIN} and {MAX}")),
+        None => error(ctx, key, NOT_A_NUMBER),
     }
 }
 
 /// `RESET`: restores the state of a new connection, except for the library's name.
-pub fn reset(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    let now = core.rim.now;
+pub fn reset(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    let now = ctx.io.now;
     for namespace in [Namespace::Global, Namespace::Shard] {
-        for topic in core.broker.topics_of(key, namespace) {
-            core.broker.unsubscribe(key, namespace, &topic, now, &mut core.rim);
+        for topic in ctx.broker.topics_of(key, namespace) {
+            ctx.broker.unsubscribe(key, namespace, &topic, now, &mut ctx.io);
         }
     }
-    for pattern in core.broker.patterns_of(key) {
-        core.broker.unsubscribe_pattern(key, &pattern, &mut core.rim);
+    for pattern in ctx.broker.patterns_of(key) {
+        ctx.broker.unsubscribe_pattern(key, &pattern, &mut ctx.io);
     }
-    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    let Some(conn) = ctx.io.conns.get_mut(key) else { return };
     conn.proto = Proto::Resp2;
     conn.principal = PrincipalId::default();
     // A skip of this reply remains.
@@ -75,8 +75,8 @@ pub fn reset(core: &mut Core, key: ConnKey, _: Args<'_>) {
     if let Some(extra) = &mut conn.extra {
         extra.name = Box::default();
     }
-    super::transaction::take(core, key);
-    core.rim.reply(key, |out, _| resp::simple(out, "RESET"));
+    super::transaction::take(ctx, key);
+    ctx.io.reply(key, |out, _| resp::simple(out, "RESET"));
 }
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
@@ -84,32 +84,32 @@ Are you sure your configuration is correct?";
 const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// `AUTH [user] password`. The default user has no password.
-pub fn auth(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn auth(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     match args {
-        [_, _] => error(core, key, NO_PASSWORD),
-        [_, user, _] if *user == b"default" => ok(core, key),
-        [_, _, _] => error(core, key, WRONG_PASS),
-        _ => error(core, key, SYNTAX),
+        [_, _] => error(ctx, key, NO_PASSWORD),
+        [_, user, _] if *user == b"default" => ok(ctx, key),
+        [_, _, _] => error(ctx, key, WRONG_PASS),
+        _ => error(ctx, key, SYNTAX),
     }
 }
 
 /// `HELLO [version [AUTH user password] [SETNAME name]]`.
-pub fn hello(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn hello(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let proto = match args.get(1).map(|version| integer(version)) {
-        None => core.rim.conns.get(key).map_or(Proto::Resp2, |c| c.proto),
+        None => ctx.io.conns.get(key).map_or(Proto::Resp2, |c| c.proto),
         Some(Some(2)) => Proto::Resp2,
         Some(Some(3)) => Proto::Resp3,
-        Some(Some(_)) => return error(core, key, "NOPROTO unsupported protocol version"),
-        Some(None) => return error(core, key, "ERR Protocol version is not an integer or out of range"),
+        Some(Some(_)) => return error(ctx, key, "NOPROTO unsupported protocol version"),
+        Some(None) => return error(ctx, key, "ERR Protocol version is not an integer or out of range"),
     };
-    if let Err(text) = hello_options(core, key, args.get(2..).unwrap_or_default()) {
-        return error(core, key, text);
+    if let Err(text) = hello_options(ctx, key, args.get(2..).unwrap_or_default()) {
+        return error(ctx, key, text);
     }
-    let mode = if cluster::is_client(core, key) { "cluster" } else { "standalone" };
-    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+    let mode = if cluster::is_client(ctx, key) { "cluster" } else { "standalone" };
+    let Some(conn) = ctx.io.conns.get_mut(key) else { return };
     conn.proto = proto;
     let id = conn.id;
-    core.rim.reply_before_records(key, |out, proto| {
+    ctx.io.reply_before_records(key, |out, proto| {
         resp::map_header(out, proto, 7);
         let texts = [("server", "redis"), ("version", REDIS_VERSION)];
         for (name, value) in texts {
@@ -130,7 +130,7 @@ pub fn hello(core: &mut Core, key: ConnKey, args: Args<'_>) {
 }
 
 /// Options take effect one by one: a wrong one does not undo those before it.
-fn hello_options(core: &mut Core, key: ConnKey, mut rest: Args<'_>) -> Result<(), Vec<u8>> {
+fn hello_options(ctx: &mut Ctx, key: ConnKey, mut rest: Args<'_>) -> Result<(), Vec<u8>> {
     loop {
         rest = match rest {
             [] => return Ok(()),
@@ -142,7 +142,7 @@ fn hello_options(core: &mut Core, key: ConnKey, mut rest: Args<'_>) -> Result<()
             }
             [option, name, rest @ ..] if is(option, "setname") => {
                 check_name(CLIENT_NAMES, name)?;
-                if let Some(conn) = core.rim.conns.get_mut(key) {
+                if let Some(conn) = ctx.io.conns.get_mut(key) {
                     set_name(conn, name);
                 }
                 rest

@@ -2,7 +2,7 @@
 
 use super::{Args, NOT_A_NUMBER, SYNTAX, client, error, integer, is, pubsub};
 use crate::io::conn::Flags;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::output::Pending;
 use crate::io::questions::{Part, Question};
 use crate::io::scatter_gather::Then;
@@ -36,18 +36,18 @@ const HELP: &[&str] = &[
     "    Add its position to each message of this connection, and tell of gaps.",
 ];
 
-pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    super::server::write_help(core, key, "HUBSUB", HELP);
+pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    super::server::write_help(ctx, key, "HUBSUB", HELP);
 }
 
 /// `HUBSUB LOCATE room`: a lone node serves every room; in a cluster the control plane is asked.
-pub fn locate(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    if core.broker.has_nodes() {
-        let slot = core.rim.open_slot(key);
-        return core.ask_where(args[2], Then::Reply(key, slot, Box::new(write_located)));
+pub fn locate(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    if ctx.broker.has_nodes() {
+        let slot = ctx.io.open_slot(key);
+        return ctx.ask_where(args[2], Then::Reply(key, slot, Box::new(write_located)));
     }
-    let info = core.rim.info.clone();
-    core.rim.reply(key, |out, _| {
+    let info = ctx.io.info.clone();
+    ctx.io.reply(key, |out, _| {
         resp::array_header(out, 1);
         resp::array_header(out, 2);
         resp::bulk(out, info.name.as_bytes());
@@ -71,36 +71,36 @@ fn write_located(out: &mut Vec<u8>, _: Proto, parts: Vec<Part>) {
 }
 
 /// `HUBSUB HISTORY room [COUNT n] [AFTER position]`.
-pub fn history(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn history(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let room = args[2].to_vec();
     let mut query = HistoryQuery { room, count: COUNT_DEFAULT, after: None, topic: None };
     for option in args[3..].chunks(2) {
-        let [option, value] = *option else { return error(core, key, SYNTAX) };
+        let [option, value] = *option else { return error(ctx, key, SYNTAX) };
         if is(option, "count") {
-            let Some(count) = count(value) else { return error(core, key, NOT_A_NUMBER) };
+            let Some(count) = count(value) else { return error(ctx, key, NOT_A_NUMBER) };
             query.count = count;
         } else if is(option, "after") {
-            let Some(position) = position(value) else { return error(core, key, BAD_POSITION) };
+            let Some(position) = position(value) else { return error(ctx, key, BAD_POSITION) };
             query.after = Some(position);
         } else {
-            return error(core, key, SYNTAX);
+            return error(ctx, key, SYNTAX);
         }
     }
-    if !pubsub::allowed_to_read(core, key, args[2]) {
+    if !pubsub::allowed_to_read(ctx, key, args[2]) {
         return;
     }
-    let slot = core.rim.open_slot(key);
-    core.ask_home(args[2], Question::History(query), Then::Records(key, slot));
+    let slot = ctx.io.open_slot(key);
+    ctx.ask_home(args[2], Question::History(query), Then::Records(key, slot));
 }
 
 /// `HUBSUB PRESENCE room`: the same reply from all nodes.
-pub fn presence(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    if !pubsub::allowed_to_read(core, key, args[2]) {
+pub fn presence(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    if !pubsub::allowed_to_read(ctx, key, args[2]) {
         return;
     }
     let room = args[2].to_vec();
-    let slot = core.rim.open_slot(key);
-    (core.hooks.ask_members)(core, room, Then::Reply(key, slot, Box::new(write_members)));
+    let slot = ctx.io.open_slot(key);
+    (ctx.hooks.ask_members)(ctx, room, Then::Reply(key, slot, Box::new(write_members)));
 }
 
 fn write_members(out: &mut Vec<u8>, _: Proto, parts: Vec<Part>) {
@@ -122,88 +122,88 @@ fn write_members(out: &mut Vec<u8>, _: Proto, parts: Vec<Part>) {
 }
 
 /// `HUBSUB SUBSCRIBE topic (FROM position | LAST n | SINCE ms)`.
-pub fn subscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn subscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let (topic, word, value) = (args[2], args[3], args[4]);
     if is(word, "as") && args.len() <= 6 {
-        return consume(core, key, topic, args.get(5).unwrap_or(&value));
+        return consume(ctx, key, topic, args.get(5).unwrap_or(&value));
     }
     if args.len() > 5 {
-        return error(core, key, SYNTAX);
+        return error(ctx, key, SYNTAX);
     }
     let start = if is(word, "from") {
-        let Some(position) = position(value) else { return error(core, key, BAD_POSITION) };
+        let Some(position) = position(value) else { return error(ctx, key, BAD_POSITION) };
         Start::After(position)
     } else if is(word, "last") || is(word, "since") {
-        let Some(number) = count(value) else { return error(core, key, NOT_A_NUMBER) };
+        let Some(number) = count(value) else { return error(ctx, key, NOT_A_NUMBER) };
         if is(word, "last") { Start::Last(number) } else { Start::Since(number.saturating_mul(1000)) }
     } else {
-        return error(core, key, SYNTAX);
+        return error(ctx, key, SYNTAX);
     };
-    if !pubsub::allowed_to_subscribe(core, key, topic) {
+    if !pubsub::allowed_to_subscribe(ctx, key, topic) {
         return;
     }
-    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
-    let outcome = core.broker.subscribe(
+    let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
+    let outcome = ctx.broker.subscribe(
         ticket,
         key,
         Wish { topic, namespace: Namespace::Global, start },
         now,
-        &mut core.rim,
+        &mut ctx.io,
     );
-    let count = core.subscriptions(key, Namespace::Global) as u64;
+    let count = ctx.subscriptions(key, Namespace::Global) as u64;
     match outcome {
         Outcome::Now(Ok(attached)) => {
-            core.rim.push(key, |out, proto| write_started(out, proto, topic, count, &attached));
-            core.broker.drained(key, core.rim.now, &mut core.rim);
+            ctx.io.push(key, |out, proto| write_started(out, proto, topic, count, &attached));
+            ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
         }
         Outcome::Now(Err(refused)) => {
-            core.count_refusal(false);
-            error(core, key, &*refused.resp_line());
+            ctx.count_refusal(false);
+            error(ctx, key, &*refused.resp_line());
         }
         Outcome::Later => {
-            let Some(proto) = core.rim.conns.get(key).map(|c| c.proto) else { return };
-            core.rim.wait(key, Pending::Start(topic.into(), count, proto));
+            let Some(proto) = ctx.io.conns.get(key).map(|c| c.proto) else { return };
+            ctx.io.wait(key, Pending::Start(topic.into(), count, proto));
         }
     }
 }
 
 /// `HUBSUB SUBSCRIBE topic AS name [group]`.
-fn consume(core: &mut Core, key: ConnKey, topic: &[u8], group: &[u8]) {
+fn consume(ctx: &mut Ctx, key: ConnKey, topic: &[u8], group: &[u8]) {
     let has = |text: &[u8], marks: &[u8]| text.iter().any(|byte| marks.contains(byte));
     if topic.is_empty() || group.is_empty() || has(topic, b"+#\0") || has(group, b"/+#\0") {
-        return error(core, key, BAD_CONSUMER);
+        return error(ctx, key, BAD_CONSUMER);
     }
-    if !pubsub::allowed_to_subscribe(core, key, topic) {
+    if !pubsub::allowed_to_subscribe(ctx, key, topic) {
         return;
     }
-    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
     let frame = |proto| {
         let mut frame = Vec::new();
         resp::push_header(&mut frame, proto, 3);
         [&b"consuming"[..], topic, group].iter().for_each(|text| resp::bulk(&mut frame, text));
         frame
     };
-    match core.broker.join_group(ticket, key, group, topic, now, &mut core.rim) {
-        Outcome::Now(Ok(())) => core.rim.push(key, |out, proto| out.extend_from_slice(&frame(proto))),
+    match ctx.broker.join_group(ticket, key, group, topic, now, &mut ctx.io) {
+        Outcome::Now(Ok(())) => ctx.io.push(key, |out, proto| out.extend_from_slice(&frame(proto))),
         Outcome::Now(Err(refused)) => {
-            core.count_refusal(false);
-            error(core, key, &*refused.resp_line());
+            ctx.count_refusal(false);
+            error(ctx, key, &*refused.resp_line());
         }
         Outcome::Later => {
-            let Some(proto) = core.rim.conns.get(key).map(|c| c.proto) else { return };
-            core.rim.wait(key, Pending::Confirm(frame(proto)));
+            let Some(proto) = ctx.io.conns.get(key).map(|c| c.proto) else { return };
+            ctx.io.wait(key, Pending::Confirm(frame(proto)));
         }
     }
 }
 
 /// `HUBSUB ACK position [position …]`: replies how many of these records were unacknowledged deliveries of
 /// this connection.
-pub fn ack(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn ack(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let Some(positions) = args[2..].iter().map(|arg| position(arg)).collect::<Option<Vec<Position>>>() else {
-        return error(core, key, BAD_POSITION);
+        return error(ctx, key, BAD_POSITION);
     };
-    let count = acknowledge(core, key, &positions);
-    core.rim.reply(key, |out, _| resp::int(out, count as i64));
+    let count = acknowledge(ctx, key, &positions);
+    ctx.io.reply(key, |out, _| resp::int(out, count as i64));
 }
 
 /// Writes `[subscribe, topic, count, position, recovered]`.
@@ -217,8 +217,8 @@ pub fn write_started(out: &mut Vec<u8>, proto: Proto, topic: &[u8], count: u64, 
 }
 
 /// `HUBSUB POSITIONS ON|OFF`: sets whether messages carry their positions.
-pub fn positions(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    client::switch(core, key, args, Flags::POSITIONS);
+pub fn positions(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    client::switch(ctx, key, args, Flags::POSITIONS);
 }
 
 fn count(arg: &[u8]) -> Option<u64> {
@@ -230,8 +230,8 @@ fn position(arg: &[u8]) -> Option<Position> {
 }
 
 /// Acknowledges records of a client by position. Returns how many of them the client had.
-fn acknowledge(core: &mut Core, key: ConnKey, positions: &[Position]) -> u64 {
-    let Some(extra) = core.rim.conns.get_mut(key).and_then(|conn| conn.extra.as_mut()) else { return 0 };
+fn acknowledge(ctx: &mut Ctx, key: ConnKey, positions: &[Position]) -> u64 {
+    let Some(extra) = ctx.io.conns.get_mut(key).and_then(|conn| conn.extra.as_mut()) else { return 0 };
     let mut done = Vec::new();
     extra.consumed.retain(|consumed| {
         let is_meant = positions.contains(&consumed.record.position);
@@ -241,7 +241,7 @@ fn acknowledge(core: &mut Core, key: ConnKey, positions: &[Position]) -> u64 {
         !is_meant
     });
     for (group, position) in &done {
-        core.broker.acknowledge(group, *position, core.rim.now, &mut core.rim);
+        ctx.broker.acknowledge(group, *position, ctx.io.now, &mut ctx.io);
     }
     done.len() as u64
 }

@@ -3,7 +3,7 @@
 
 use super::connection::REDIS_VERSION;
 use super::{Args, cluster, is};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::metrics::{Metric, ShardMetrics};
 use crate::io::node_info::BUILD_PROFILE;
 use crate::io::sys;
@@ -13,24 +13,24 @@ use std::fmt::Display;
 use std::sync::atomic::Ordering;
 
 /// `INFO [section …]`: without arguments, all sections.
-pub fn info(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn info(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     // Gauges of other shards are at most a second old; this shard's are exact.
-    (core.hooks.set_gauges)(core);
+    (ctx.hooks.set_gauges)(ctx);
     let is_wanted = |section: &str| {
         let words = ["all", "default", "everything", section];
         args.len() == 1 || args[1..].iter().any(|arg| words.iter().any(|word| is(arg, word)))
     };
-    let mut text = Text::of(cluster::is_client(core, key));
+    let mut text = Text::of(cluster::is_client(ctx, key));
     for (name, write) in SECTIONS {
         if is_wanted(name) {
             text.section(name);
-            write(core, &mut text);
+            write(ctx, &mut text);
         }
     }
-    core.rim.reply(key, |out, proto| resp::verbatim(out, proto, text.lines.as_bytes()));
+    ctx.io.reply(key, |out, proto| resp::verbatim(out, proto, text.lines.as_bytes()));
 }
 
-type Section = (&'static str, fn(&Core, &mut Text));
+type Section = (&'static str, fn(&Ctx, &mut Text));
 
 const SECTIONS: &[Section] = &[
     ("Server", server),
@@ -68,34 +68,34 @@ impl Text {
     }
 }
 
-fn server(core: &Core, text: &mut Text) {
-    let info = &core.rim.info;
+fn server(ctx: &Ctx, text: &mut Text) {
+    let info = &ctx.io.info;
     let uptime_s = info.started.elapsed().as_secs();
     text.line("redis_version", REDIS_VERSION);
     text.line("hubsub_version", &info.version);
     text.line("hubsub_build_profile", BUILD_PROFILE);
     text.line("hubsub_node", &info.name);
-    text.line("hubsub_shards", core.rim.mailer.shards());
+    text.line("hubsub_shards", ctx.io.mailer.shards());
     text.line("redis_mode", if text.is_of_cluster { "cluster" } else { "standalone" });
     text.line("os", format_args!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
     text.line("arch_bits", usize::BITS);
     text.line("process_id", std::process::id());
     text.line("run_id", &info.run_id);
     text.line("tcp_port", if text.is_of_cluster { info.cluster_port } else { info.port });
-    text.line("server_time_usec", core.rim.now.wall_us);
+    text.line("server_time_usec", ctx.io.now.wall_us);
     text.line("uptime_in_seconds", uptime_s);
     text.line("uptime_in_days", uptime_s / 86_400);
 }
 
-fn clients(core: &Core, text: &mut Text) {
-    text.line("connected_clients", core.rim.info.connections.load(Ordering::Relaxed));
+fn clients(ctx: &Ctx, text: &mut Text) {
+    text.line("connected_clients", ctx.io.info.connections.load(Ordering::Relaxed));
     text.line("cluster_connections", 0);
-    text.line("maxclients", core.rim.limits.connections_max);
+    text.line("maxclients", ctx.io.limits.connections_max);
     text.line("blocked_clients", 0);
     text.line("tracking_clients", 0);
 }
 
-fn memory(core: &Core, text: &mut Text) {
+fn memory(ctx: &Ctx, text: &mut Text) {
     let resident_bytes = sys::resident_bytes();
     text.line("used_memory", resident_bytes);
     text.line("used_memory_human", human(resident_bytes));
@@ -104,11 +104,11 @@ fn memory(core: &Core, text: &mut Text) {
     text.line("maxmemory", 0);
     text.line("maxmemory_human", human(0));
     text.line("maxmemory_policy", "noeviction");
-    text.line("mem_clients_normal", total(core, |m| &m.output_bytes));
-    text.line("hubsub_history_bytes", total(core, |m| &m.history_bytes));
+    text.line("mem_clients_normal", total(ctx, |m| &m.output_bytes));
+    text.line("hubsub_history_bytes", total(ctx, |m| &m.history_bytes));
 }
 
-fn persistence(_: &Core, text: &mut Text) {
+fn persistence(_: &Ctx, text: &mut Text) {
     text.line("loading", 0);
     text.line("async_loading", 0);
     text.line("rdb_changes_since_last_save", 0);
@@ -120,37 +120,37 @@ fn persistence(_: &Core, text: &mut Text) {
     text.line("aof_last_write_status", "ok");
 }
 
-fn stats(core: &Core, text: &mut Text) {
-    text.line("total_connections_received", total(core, |m| &m.connections_accepted_total));
-    text.line("total_commands_processed", total(core, |m| &m.commands_total));
-    text.line("total_net_input_bytes", total(core, |m| &m.bytes_in_total));
-    text.line("total_net_output_bytes", total(core, |m| &m.bytes_out_total));
-    text.line("rejected_connections", total(core, |m| &m.connections_refused_total));
+fn stats(ctx: &Ctx, text: &mut Text) {
+    text.line("total_connections_received", total(ctx, |m| &m.connections_accepted_total));
+    text.line("total_commands_processed", total(ctx, |m| &m.commands_total));
+    text.line("total_net_input_bytes", total(ctx, |m| &m.bytes_in_total));
+    text.line("total_net_output_bytes", total(ctx, |m| &m.bytes_out_total));
+    text.line("rejected_connections", total(ctx, |m| &m.connections_refused_total));
     text.line("expired_keys", 0);
     text.line("evicted_keys", 0);
     text.line("keyspace_hits", 0);
     text.line("keyspace_misses", 0);
-    text.line("pubsub_channels", total(core, |m| &m.channels));
-    text.line("pubsub_patterns", core.broker.patterns.len());
-    text.line("pubsubshard_channels", total(core, |m| &m.shard_channels));
-    text.line("total_reads_processed", total(core, |m| &m.reads_total));
-    text.line("total_writes_processed", total(core, |m| &m.writes_total));
-    text.line("hubsub_rooms", total(core, |m| &m.rooms));
-    text.line("hubsub_published", total(core, |m| &m.published_total));
-    text.line("hubsub_delivered", total(core, |m| &m.delivered_total));
-    text.line("hubsub_dropped", total(core, |m| &m.dropped_total));
+    text.line("pubsub_channels", total(ctx, |m| &m.channels));
+    text.line("pubsub_patterns", ctx.broker.patterns.len());
+    text.line("pubsubshard_channels", total(ctx, |m| &m.shard_channels));
+    text.line("total_reads_processed", total(ctx, |m| &m.reads_total));
+    text.line("total_writes_processed", total(ctx, |m| &m.writes_total));
+    text.line("hubsub_rooms", total(ctx, |m| &m.rooms));
+    text.line("hubsub_published", total(ctx, |m| &m.published_total));
+    text.line("hubsub_delivered", total(ctx, |m| &m.delivered_total));
+    text.line("hubsub_dropped", total(ctx, |m| &m.dropped_total));
 }
 
-fn replication(core: &Core, text: &mut Text) {
+fn replication(ctx: &Ctx, text: &mut Text) {
     text.line("role", "master");
     text.line("connected_slaves", 0);
     text.line("master_failover_state", "no-failover");
-    text.line("master_replid", &core.rim.info.run_id);
+    text.line("master_replid", &ctx.io.info.run_id);
     text.line("master_repl_offset", 0);
     text.line("repl_backlog_active", 0);
 }
 
-fn cpu(_: &Core, text: &mut Text) {
+fn cpu(_: &Ctx, text: &mut Text) {
     let (system_us, user_us) = sys::cpu_us();
     for (name, us) in [("used_cpu_sys", system_us), ("used_cpu_user", user_us)] {
         text.line(name, format_args!("{}.{:06}", us / 1_000_000, us % 1_000_000));
@@ -158,8 +158,8 @@ fn cpu(_: &Core, text: &mut Text) {
 }
 
 /// The sum of a metric over all shards.
-fn total(core: &Core, of: impl Fn(&ShardMetrics) -> &Metric) -> u64 {
-    core.rim.info.metrics.iter().map(|shard| of(shard).get()).sum()
+fn total(ctx: &Ctx, of: impl Fn(&ShardMetrics) -> &Metric) -> u64 {
+    ctx.io.info.metrics.iter().map(|shard| of(shard).get()).sum()
 }
 
 /// Formats bytes as Redis does for `_human` fields.

@@ -1,8 +1,8 @@
 //! Redis commands. One table names them all; `execute` does the checks common to every command, in Redis's
 //! order, and calls its function.
 //!
-//! A function sends exactly one reply per element that Redis replies with: at once by `Rim::reply`, or later
-//! through `Rim::wait`.
+//! A function sends exactly one reply per element that Redis replies with: at once by `Io::reply`, or later
+//! through `Io::wait`.
 
 mod client;
 pub mod cluster;
@@ -18,7 +18,7 @@ mod transaction;
 
 use crate::io::access::Action;
 use crate::io::conn::{Flags, NO_COMMAND};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::listener::ListenerKind;
 use crate::io::wrong_protocol;
 use hubsub_types::ConnKey;
@@ -38,25 +38,25 @@ const ASKED_MAX: usize = 65_536;
 const NOT_A_NUMBER: &str = "ERR value is not an integer or out of range";
 
 /// Executes one command of a connection.
-pub fn execute(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    let second = core.rim.second();
-    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    let second = ctx.io.second();
+    let Some(conn) = ctx.io.conns.get_mut(key) else { return };
     conn.active_s = second;
     let skips = conn.flags.any(Flags::REPLY_SKIP_NEXT);
     conn.flags.set(Flags::REPLY_SKIP, skips);
     conn.flags.set(Flags::REPLY_SKIP_NEXT, false);
     let is_first = !conn.flags.any(Flags::HANDSHAKED);
     conn.flags.set(Flags::HANDSHAKED, true);
-    core.rim.metrics.commands_total.add(1);
+    ctx.io.metrics.commands_total.add(1);
     let (index, command) = match table::find(args) {
         Lookup::Found(index, command) => (index, command),
         missing => {
             conn.command = NO_COMMAND;
             let is_subcommand = matches!(missing, Lookup::NoSubcommand);
             return if is_subcommand {
-                unknown_subcommand(core, key, args)
+                unknown_subcommand(ctx, key, args)
             } else {
-                unknown(core, key, args, is_first)
+                unknown(ctx, key, args, is_first)
             };
         }
     };
@@ -65,21 +65,21 @@ pub fn execute(core: &mut Core, key: ConnKey, args: Args<'_>) {
     let is_of_cluster = conn.kind == ListenerKind::RedisCluster;
     let is_queued = conn.extra.as_ref().is_some_and(|e| e.transaction.is_some()) && command.is_queued();
     if !command.accepts(args.len()) {
-        return reject(core, key, command, &wrong_arity(command.name));
+        return reject(ctx, key, command, &wrong_arity(command.name));
     }
-    if let Some(error) = refused_to_administer(core, key, command) {
-        return reject(core, key, command, &error);
+    if let Some(error) = refused_to_administer(ctx, key, command) {
+        return reject(ctx, key, command, &error);
     }
-    if is_of_cluster && let Some(error) = cluster::redirection(core, key, command, args) {
-        return redirect(core, key, command, &error);
+    if is_of_cluster && let Some(error) = cluster::redirection(ctx, key, command, args) {
+        return redirect(ctx, key, command, &error);
     }
-    if is_resp2 && !command.is_allowed_while_subscribed() && is_subscribed(core, key) {
-        return reject(core, key, command, &refused_while_subscribed(command));
+    if is_resp2 && !command.is_allowed_while_subscribed() && is_subscribed(ctx, key) {
+        return reject(ctx, key, command, &refused_while_subscribed(command));
     }
     if is_queued {
-        return transaction::queue(core, key, args);
+        return transaction::queue(ctx, key, args);
     }
-    (command.run)(core, key, args);
+    (command.run)(ctx, key, args);
 }
 
 /// The name of a command by its index in the table.
@@ -92,40 +92,40 @@ fn wrong_arity(name: &str) -> String {
 }
 
 /// Refuses a command before it is run or queued; an open transaction will not be executed.
-fn reject(core: &mut Core, key: ConnKey, command: &Command, text: &str) {
+fn reject(ctx: &mut Ctx, key: ConnKey, command: &Command, text: &str) {
     if command.name == "exec" {
-        return transaction::abort(core, key, text);
+        return transaction::abort(ctx, key, text);
     }
-    transaction::spoil(core, key);
-    error(core, key, text);
+    transaction::spoil(ctx, key);
+    error(ctx, key, text);
 }
 
 /// Redirects a cluster client; its transaction is not executed here.
-fn redirect(core: &mut Core, key: ConnKey, command: &Command, text: &str) {
+fn redirect(ctx: &mut Ctx, key: ConnKey, command: &Command, text: &str) {
     if command.name == "exec" {
-        transaction::take(core, key);
+        transaction::take(ctx, key);
     } else {
-        transaction::spoil(core, key);
+        transaction::spoil(ctx, key);
     }
-    error(core, key, text);
+    error(ctx, key, text);
 }
 
-fn error(core: &mut Core, key: ConnKey, text: impl AsRef<[u8]>) {
-    core.rim.reply(key, |out, _| resp::error(out, text));
+fn error(ctx: &mut Ctx, key: ConnKey, text: impl AsRef<[u8]>) {
+    ctx.io.reply(key, |out, _| resp::error(out, text));
 }
 
-fn ok(core: &mut Core, key: ConnKey) {
-    core.rim.reply(key, |out, _| resp::simple(out, "OK"));
+fn ok(ctx: &mut Ctx, key: ConnKey) {
+    ctx.io.reply(key, |out, _| resp::simple(out, "OK"));
 }
 
 /// Why a command that administers the node is not permitted; none if it is. Publishing and subscribing are
 /// checked where the topics are known.
-fn refused_to_administer(core: &Core, key: ConnKey, command: &Command) -> Option<String> {
+fn refused_to_administer(ctx: &Ctx, key: ConnKey, command: &Command) -> Option<String> {
     if !command.is_admin() {
         return None;
     }
-    let principal = core.rim.conns.get(key)?.principal;
-    let is_allowed = core.rim.access.allowed(principal, Action::Admin, b"");
+    let principal = ctx.io.conns.get(key)?.principal;
+    let is_allowed = ctx.io.access.allowed(principal, Action::Admin, b"");
     let text = || format!("NOPERM this user has no permissions to run the '{}' command", command.name);
     (!is_allowed).then(text)
 }
@@ -136,26 +136,26 @@ fn refused_while_subscribed(command: &Command) -> String {
     format!("ERR Can't execute '{}': {allowed}", command.name)
 }
 
-fn is_subscribed(core: &Core, key: ConnKey) -> bool {
-    let (topics, patterns, shard) = core.broker.counts(key);
+fn is_subscribed(ctx: &Ctx, key: ConnKey) -> bool {
+    let (topics, patterns, shard) = ctx.broker.counts(key);
     topics + patterns + shard > 0
 }
 
 /// The most bytes of an unknown command's name, and of its arguments, that the error quotes.
 const QUOTED_MAX: usize = 128;
 
-fn unknown(core: &mut Core, key: ConnKey, args: Args<'_>, is_first: bool) {
+fn unknown(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, is_first: bool) {
     if is_first && wrong_protocol::is_http(args) {
-        return wrong_protocol::refuse(&mut core.rim, key, wrong_protocol::WrongProtocol::Http);
+        return wrong_protocol::refuse(&mut ctx.io, key, wrong_protocol::WrongProtocol::Http);
     }
-    transaction::spoil(core, key);
-    error(core, key, unknown_text(args));
-    if table::is_of_redis_data(args[0]) && !core.rim.info.hinted.swap(true, Ordering::Relaxed) {
+    transaction::spoil(ctx, key);
+    error(ctx, key, unknown_text(args));
+    if table::is_of_redis_data(args[0]) && !ctx.io.info.hinted.swap(true, Ordering::Relaxed) {
         let fields = vec![
             ("command", String::from_utf8_lossy(args[0]).to_ascii_lowercase()),
             ("hint", "HubSub carries messages, it stores no keys".to_owned()),
         ];
-        core.rim.log_conn(crate::control::Level::Warning, "command of Redis's data types", key, fields);
+        ctx.io.log_conn(crate::control::Level::Warning, "command of Redis's data types", key, fields);
     }
 }
 
@@ -176,11 +176,11 @@ fn unknown_text(args: Args<'_>) -> Vec<u8> {
     text
 }
 
-fn unknown_subcommand(core: &mut Core, key: ConnKey, args: Args<'_>) {
+fn unknown_subcommand(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let sub = &shown(args[1])[..shown(args[1]).len().min(QUOTED_MAX)];
     let container = args[0].to_ascii_uppercase();
-    transaction::spoil(core, key);
-    error(core, key, [b"ERR unknown subcommand '", sub, b"'. Try ", &container, b" HELP."].concat());
+    transaction::spoil(ctx, key);
+    error(ctx, key, [b"ERR unknown subcommand '", sub, b"'. Try ", &container, b" HELP."].concat());
 }
 
 /// An error that quotes an argument.

@@ -2,7 +2,7 @@
 
 use super::{ASKED_MAX, Args, cluster, error, is_subscribed, quoting};
 use crate::io::access::Action;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::output::Pending;
 use crate::io::questions::{Part, Question};
 use crate::io::scatter_gather::{Then, To};
@@ -12,24 +12,24 @@ use hubsub_wire::resp::{self, Subscription};
 use std::sync::Arc;
 
 /// `PUBLISH topic payload`: replies the number of subscribers in the cluster.
-pub fn publish(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    publish_to(core, key, Namespace::Global, args[1], args[2]);
+pub fn publish(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    publish_to(ctx, key, Namespace::Global, args[1], args[2]);
 }
 
 /// `SPUBLISH topic payload`: publishes to a shard channel.
-pub fn spublish(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    publish_to(core, key, Namespace::Shard, args[1], args[2]);
+pub fn spublish(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    publish_to(ctx, key, Namespace::Shard, args[1], args[2]);
 }
 
-fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8], payload: &[u8]) {
-    if let Err(refused) = core.may_publish(key, topic) {
-        core.count_refusal(true);
-        return error(core, key, &*refused.resp_line());
+fn publish_to(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, topic: &[u8], payload: &[u8]) {
+    if let Err(refused) = ctx.may_publish(key, topic) {
+        ctx.count_refusal(true);
+        return error(ctx, key, &*refused.resp_line());
     }
-    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
-    let comes_back = may_come_back(core, key);
+    let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
+    let comes_back = may_come_back(ctx, key);
     if comes_back {
-        core.rim.wait_for_own(key, topic);
+        ctx.io.wait_for_own(key, topic);
     }
     let publisher = Publisher::Conn(key.index);
     let draft = Draft {
@@ -42,27 +42,27 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
         qos: Qos::ExactlyOnce,
         retain: false,
     };
-    match core.broker.publish(ticket, draft, now, &mut core.rim) {
+    match ctx.broker.publish(ticket, draft, now, &mut ctx.io) {
         Outcome::Now(Ok(published)) if !comes_back => {
-            core.rim.reply(key, |out, _| resp::int(out, published.receivers as i64))
+            ctx.io.reply(key, |out, _| resp::int(out, published.receivers as i64))
         }
         Outcome::Now(outcome) => {
             if outcome.is_err() {
-                core.count_refusal(true);
+                ctx.count_refusal(true);
             }
             match outcome {
-                Err(refused) if !comes_back => error(core, key, &*refused.resp_line()),
-                outcome => Sink::answer(&mut core.rim, ticket.asker, Answer::Published(outcome)),
+                Err(refused) if !comes_back => error(ctx, key, &*refused.resp_line()),
+                outcome => Sink::answer(&mut ctx.io, ticket.asker, Answer::Published(outcome)),
             }
         }
         Outcome::Later => {
             if !comes_back {
-                core.rim.wait(key, Pending::Publish);
+                ctx.io.wait(key, Pending::Publish);
             }
-            if core.broker.is_logged(namespace, topic)
+            if ctx.broker.is_logged(namespace, topic)
                 && let Asker::Client { slot, .. } = ticket.asker
             {
-                core.rim.note_logged(key, slot);
+                ctx.io.note_logged(key, slot);
             }
         }
     }
@@ -70,183 +70,183 @@ fn publish_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8],
 
 /// True if a client may receive its own publish: it then gets the reply first, as in Redis since 7.2. Within
 /// EXEC all records wait for the end of the array anyway, and a subscribed RESP2 client cannot publish.
-fn may_come_back(core: &Core, key: ConnKey) -> bool {
-    let is_resp3 = core.rim.conns.get(key).is_some_and(|conn| conn.proto == resp::Proto::Resp3);
-    is_resp3 && is_receiver(core, key)
+fn may_come_back(ctx: &Ctx, key: ConnKey) -> bool {
+    let is_resp3 = ctx.io.conns.get(key).is_some_and(|conn| conn.proto == resp::Proto::Resp3);
+    is_resp3 && is_receiver(ctx, key)
 }
 
 #[cold]
-fn is_receiver(core: &Core, key: ConnKey) -> bool {
-    is_subscribed(core, key) && !core.rim.holds(key)
+fn is_receiver(ctx: &Ctx, key: ConnKey) -> bool {
+    is_subscribed(ctx, key) && !ctx.io.holds(key)
 }
 
 /// `SUBSCRIBE topic [topic …]`: one confirmation per topic.
-pub fn subscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    args[1..].iter().for_each(|topic| subscribe_to(core, key, Namespace::Global, topic));
+pub fn subscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    args[1..].iter().for_each(|topic| subscribe_to(ctx, key, Namespace::Global, topic));
 }
 
 /// `SSUBSCRIBE topic [topic …]`. Redis refuses it between MULTI and EXEC.
-pub fn ssubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    if core.rim.holds(key) {
-        return error(core, key, "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
+pub fn ssubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    if ctx.io.holds(key) {
+        return error(ctx, key, "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
     }
-    args[1..].iter().for_each(|topic| subscribe_to(core, key, Namespace::Shard, topic));
+    args[1..].iter().for_each(|topic| subscribe_to(ctx, key, Namespace::Shard, topic));
 }
 
-fn subscribe_to(core: &mut Core, key: ConnKey, namespace: Namespace, topic: &[u8]) {
-    if !allowed_to_subscribe(core, key, topic) {
+fn subscribe_to(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, topic: &[u8]) {
+    if !allowed_to_subscribe(ctx, key, topic) {
         return;
     }
     let kind = match namespace {
         Namespace::Global => Subscription::Subscribe,
         Namespace::Shard => Subscription::SSubscribe,
     };
-    let (ticket, now) = (core.rim.ticket(key), core.rim.now);
+    let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
     let outcome =
-        core.broker.subscribe(ticket, key, Wish { topic, namespace, start: Start::Live }, now, &mut core.rim);
-    confirm(core, key, kind, topic, namespace, outcome);
+        ctx.broker.subscribe(ticket, key, Wish { topic, namespace, start: Start::Live }, now, &mut ctx.io);
+    confirm(ctx, key, kind, topic, namespace, outcome);
 }
 
 /// `PSUBSCRIBE pattern [pattern …]`.
-pub fn psubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn psubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     for pattern in &args[1..] {
-        let principal = core.rim.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
-        if !core.rim.access.allowed_glob(principal, pattern) {
-            core.count_refusal(false);
-            error(core, key, &*ErrorCode::NotAllowed.resp_line());
+        let principal = ctx.io.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
+        if !ctx.io.access.allowed_glob(principal, pattern) {
+            ctx.count_refusal(false);
+            error(ctx, key, &*ErrorCode::NotAllowed.resp_line());
             continue;
         }
-        let ticket = core.rim.ticket(key);
-        let outcome = core.broker.subscribe_pattern(ticket, key, pattern, &mut core.rim);
-        confirm(core, key, Subscription::PSubscribe, pattern, Namespace::Global, outcome);
+        let ticket = ctx.io.ticket(key);
+        let outcome = ctx.broker.subscribe_pattern(ticket, key, pattern, &mut ctx.io);
+        confirm(ctx, key, Subscription::PSubscribe, pattern, Namespace::Global, outcome);
     }
 }
 
 /// True if a client may subscribe; otherwise an error is sent and the refusal counted.
-pub fn allowed_to_subscribe(core: &mut Core, key: ConnKey, topic: &[u8]) -> bool {
-    let allowed = allowed_to_read(core, key, topic);
+pub fn allowed_to_subscribe(ctx: &mut Ctx, key: ConnKey, topic: &[u8]) -> bool {
+    let allowed = allowed_to_read(ctx, key, topic);
     if !allowed {
-        core.count_refusal(false);
+        ctx.count_refusal(false);
     }
     allowed
 }
 
 /// True if a client may read a topic's records; otherwise an error is sent.
-pub fn allowed_to_read(core: &mut Core, key: ConnKey, topic: &[u8]) -> bool {
-    let Some(conn) = core.rim.conns.get(key) else { return false };
-    let allowed = core.rim.access.allowed(conn.principal, Action::Subscribe, topic);
+pub fn allowed_to_read(ctx: &mut Ctx, key: ConnKey, topic: &[u8]) -> bool {
+    let Some(conn) = ctx.io.conns.get(key) else { return false };
+    let allowed = ctx.io.access.allowed(conn.principal, Action::Subscribe, topic);
     if !allowed {
-        error(core, key, &*ErrorCode::NotAllowed.resp_line());
+        error(ctx, key, &*ErrorCode::NotAllowed.resp_line());
     }
     allowed
 }
 
 fn confirm<T>(
-    core: &mut Core,
+    ctx: &mut Ctx,
     key: ConnKey,
     kind: Subscription,
     name: &[u8],
     namespace: Namespace,
     outcome: Outcome<Result<T, ErrorCode>>,
 ) {
-    let count = core.subscriptions(key, namespace) as u64;
+    let count = ctx.subscriptions(key, namespace) as u64;
     match outcome {
         Outcome::Now(Ok(_)) => {
-            core.rim.push(key, |out, proto| resp::subscription(out, proto, kind, Some(name), count))
+            ctx.io.push(key, |out, proto| resp::subscription(out, proto, kind, Some(name), count))
         }
         Outcome::Now(Err(refused)) => {
-            core.count_refusal(false);
-            error(core, key, &*refused.resp_line());
+            ctx.count_refusal(false);
+            error(ctx, key, &*refused.resp_line());
         }
         Outcome::Later => {
-            let Some(proto) = core.rim.conns.get(key).map(|c| c.proto) else { return };
+            let Some(proto) = ctx.io.conns.get(key).map(|c| c.proto) else { return };
             let mut frame = Vec::new();
             resp::subscription(&mut frame, proto, kind, Some(name), count);
-            core.rim.wait(key, Pending::Confirm(frame));
+            ctx.io.wait(key, Pending::Confirm(frame));
         }
     }
 }
 
 /// `UNSUBSCRIBE [topic …]`: without arguments, from all topics.
-pub fn unsubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    unsubscribe_from(core, key, Namespace::Global, Subscription::Unsubscribe, args);
+pub fn unsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    unsubscribe_from(ctx, key, Namespace::Global, Subscription::Unsubscribe, args);
 }
 
 /// `SUNSUBSCRIBE [topic …]`: without arguments, from all shard channels.
-pub fn sunsubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    unsubscribe_from(core, key, Namespace::Shard, Subscription::SUnsubscribe, args);
+pub fn sunsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    unsubscribe_from(ctx, key, Namespace::Shard, Subscription::SUnsubscribe, args);
 }
 
-fn unsubscribe_from(core: &mut Core, key: ConnKey, namespace: Namespace, kind: Subscription, args: Args<'_>) {
+fn unsubscribe_from(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Subscription, args: Args<'_>) {
     let all: Vec<Arc<[u8]>>;
     let names: Vec<&[u8]> = if args.len() > 1 {
         args[1..].to_vec()
     } else {
-        all = core.broker.topics_of(key, namespace);
+        all = ctx.broker.topics_of(key, namespace);
         all.iter().map(|name| &**name).collect()
     };
     for name in &names {
-        end(core, key, namespace, kind, name);
+        end(ctx, key, namespace, kind, name);
     }
     if names.is_empty() {
-        tell_unsubscribed(core, key, kind, None, namespace);
+        tell_unsubscribed(ctx, key, kind, None, namespace);
     }
 }
 
 /// Ends a subscription, if it exists, and notifies the client.
-pub fn end(core: &mut Core, key: ConnKey, namespace: Namespace, kind: Subscription, topic: &[u8]) {
-    core.broker.unsubscribe(key, namespace, topic, core.rim.now, &mut core.rim);
-    tell_unsubscribed(core, key, kind, Some(topic), namespace);
+pub fn end(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Subscription, topic: &[u8]) {
+    ctx.broker.unsubscribe(key, namespace, topic, ctx.io.now, &mut ctx.io);
+    tell_unsubscribed(ctx, key, kind, Some(topic), namespace);
 }
 
 /// `PUNSUBSCRIBE [pattern …]`: without arguments, from all patterns.
-pub fn punsubscribe(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn punsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let all: Vec<Arc<[u8]>>;
     let names: Vec<&[u8]> = if args.len() > 1 {
         args[1..].to_vec()
     } else {
-        all = core.broker.patterns_of(key);
+        all = ctx.broker.patterns_of(key);
         all.iter().map(|name| &**name).collect()
     };
     for name in &names {
-        core.broker.unsubscribe_pattern(key, name, &mut core.rim);
-        tell_unsubscribed(core, key, Subscription::PUnsubscribe, Some(name), Namespace::Global);
+        ctx.broker.unsubscribe_pattern(key, name, &mut ctx.io);
+        tell_unsubscribed(ctx, key, Subscription::PUnsubscribe, Some(name), Namespace::Global);
     }
     if names.is_empty() {
-        tell_unsubscribed(core, key, Subscription::PUnsubscribe, None, Namespace::Global);
+        tell_unsubscribed(ctx, key, Subscription::PUnsubscribe, None, Namespace::Global);
     }
 }
 
 fn tell_unsubscribed(
-    core: &mut Core,
+    ctx: &mut Ctx,
     key: ConnKey,
     kind: Subscription,
     name: Option<&[u8]>,
     namespace: Namespace,
 ) {
-    let count = core.subscriptions(key, namespace) as u64;
-    core.rim.push(key, |out, proto| resp::subscription(out, proto, kind, name, count));
+    let count = ctx.subscriptions(key, namespace) as u64;
+    ctx.io.push(key, |out, proto| resp::subscription(out, proto, kind, name, count));
 }
 
 /// `PUBSUB CHANNELS [pattern]`: topics with subscribers.
-pub fn channels(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    list(core, key, args, Namespace::Global);
+pub fn channels(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    list(ctx, key, args, Namespace::Global);
 }
 
 /// `PUBSUB SHARDCHANNELS [pattern]`: shard channels with subscribers.
-pub fn shardchannels(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    list(core, key, args, Namespace::Shard);
+pub fn shardchannels(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    list(ctx, key, args, Namespace::Shard);
 }
 
-fn list(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     if args.len() > 3 {
         let before = "ERR unknown subcommand or wrong number of arguments for '";
-        return error(core, key, quoting(before, args[1], "'. Try PUBSUB HELP."));
+        return error(ctx, key, quoting(before, args[1], "'. Try PUBSUB HELP."));
     }
-    if args.get(2).is_some_and(|glob| glob.len() as u64 > core.rim.limits.pattern_bytes_max) {
-        return error(core, key, &*ErrorCode::PatternLength.resp_line());
+    if args.get(2).is_some_and(|glob| glob.len() as u64 > ctx.io.limits.pattern_bytes_max) {
+        return error(ctx, key, &*ErrorCode::PatternLength.resp_line());
     }
-    let bytes_max = core.rim.limits.reply_bytes_max;
+    let bytes_max = ctx.io.limits.reply_bytes_max;
     let question = Question::Topics(namespace, args.get(2).map(|glob| glob.to_vec()), bytes_max);
     let write = |out: &mut Vec<u8>, _: resp::Proto, parts: Vec<Part>| {
         let of = |part| if let Part::Topics(topics) = part { topics } else { Vec::new() };
@@ -256,32 +256,32 @@ fn list(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
         resp::array_header(out, topics.len());
         topics.iter().for_each(|topic| resp::bulk(out, topic));
     };
-    let then = core.rim.then_list(key, Box::new(write));
-    core.ask(To::All, question, then);
+    let then = ctx.io.then_list(key, Box::new(write));
+    ctx.ask(To::All, question, then);
 }
 
 /// `PUBSUB NUMSUB [topic …]`.
-pub fn numsub(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    count(core, key, args, Namespace::Global);
+pub fn numsub(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    count(ctx, key, args, Namespace::Global);
 }
 
 /// `PUBSUB SHARDNUMSUB [topic …]`.
-pub fn shardnumsub(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    count(core, key, args, Namespace::Shard);
+pub fn shardnumsub(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    count(ctx, key, args, Namespace::Shard);
 }
 
 /// Clients of the plain listener get counts of the whole cluster. A cluster client queries all nodes and adds
 /// up, so it gets this node's counts.
-fn count(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+fn count(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     if args.len() - 2 > ASKED_MAX {
-        return error(core, key, format!("ERR too many channels, at most {ASKED_MAX}"));
+        return error(ctx, key, format!("ERR too many channels, at most {ASKED_MAX}"));
     }
-    if core.broker.has_nodes() && !cluster::is_client(core, key) {
-        return count_in_cluster(core, key, args, namespace);
+    if ctx.broker.has_nodes() && !cluster::is_client(ctx, key) {
+        return count_in_cluster(ctx, key, args, namespace);
     }
     let topics = Arc::new(args[2..].iter().map(|t| t.to_vec()).collect::<Vec<_>>());
     let question = Question::TopicCounts(namespace, Arc::clone(&topics));
-    let then = then_count(core, key, args, move |out, _, parts| {
+    let then = then_count(ctx, key, args, move |out, _, parts| {
         resp::array_header(out, 2 * topics.len());
         for (i, topic) in topics.iter().enumerate() {
             let count = |part: &Part| if let Part::Counts(counts) = part { counts[i] } else { 0 };
@@ -289,12 +289,12 @@ fn count(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
             resp::int(out, parts.iter().map(count).sum::<u64>() as i64);
         }
     });
-    core.ask(To::All, question, then);
+    ctx.ask(To::All, question, then);
 }
 
 /// The continuation of a count: a reply with many names is limited like a list.
 fn then_count(
-    core: &mut Core,
+    ctx: &mut Ctx,
     key: ConnKey,
     args: Args<'_>,
     write: impl FnOnce(&mut Vec<u8>, resp::Proto, Vec<Part>) + 'static,
@@ -302,12 +302,12 @@ fn then_count(
     const FEW_BYTES: usize = 4_096;
     let bytes: usize = args[2..].iter().map(|topic| topic.len() + size_of::<Vec<u8>>()).sum();
     if bytes > FEW_BYTES {
-        return core.rim.then_list(key, Box::new(write));
+        return ctx.io.then_list(key, Box::new(write));
     }
-    Then::Reply(key, core.rim.open_slot(key), Box::new(write))
+    Then::Reply(key, ctx.io.open_slot(key), Box::new(write))
 }
 
-fn count_in_cluster(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+fn count_in_cluster(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     let topics: Vec<Vec<u8>> = args[2..].iter().map(|t| t.to_vec()).collect();
     let write = move |out: &mut Vec<u8>, _: resp::Proto, parts: Vec<Part>| {
         let mut counts = vec![0; topics.len()];
@@ -324,19 +324,19 @@ fn count_in_cluster(core: &mut Core, key: ConnKey, args: Args<'_>, namespace: Na
             resp::int(out, count as i64);
         }
     };
-    let then = then_count(core, key, args, write);
-    core.ask_counts(namespace, &args[2..], then);
+    let then = then_count(ctx, key, args, write);
+    ctx.ask_counts(namespace, &args[2..], then);
 }
 
 /// `PUBSUB NUMPAT`: the patterns of this node or of the whole cluster, as for `count`.
-pub fn numpat(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    let patterns = &core.broker.patterns;
-    let count = if cluster::is_client(core, key) { patterns.here() } else { patterns.len() };
-    core.rim.reply(key, |out, _| resp::int(out, count as i64));
+pub fn numpat(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    let patterns = &ctx.broker.patterns;
+    let count = if cluster::is_client(ctx, key) { patterns.here() } else { patterns.len() };
+    ctx.io.reply(key, |out, _| resp::int(out, count as i64));
 }
 
-pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    super::server::write_help(core, key, "PUBSUB", HELP);
+pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    super::server::write_help(ctx, key, "PUBSUB", HELP);
 }
 
 const HELP: &[&str] = &[
@@ -362,24 +362,24 @@ mod tests {
     fn each_subscription_that_a_stranger_asks_for_is_refused_and_counted() {
         let mut lone = Lone::new(Limits::default());
         let (key, _peer) = lone.connect();
-        lone.core.rim.conns.get_mut(key).unwrap().principal = PrincipalId(1);
-        let core = &mut lone.core;
-        subscribe(core, key, &[b"subscribe", b"a", b"b"]);
-        psubscribe(core, key, &[b"psubscribe", b"a*"]);
-        ssubscribe(core, key, &[b"ssubscribe", b"a"]);
-        crate::redis::hubsub::subscribe(core, key, &[b"hubsub", b"subscribe", b"a", b"last", b"1"]);
-        assert_eq!(core.rim.metrics.subscriptions_refused_total.get(), 5);
-        assert_eq!(core.broker.counts(key), (0, 0, 0));
-        crate::redis::hubsub::history(core, key, &[b"hubsub", b"history", b"a"]);
-        assert_eq!(core.rim.metrics.subscriptions_refused_total.get(), 5, "that is no subscription");
+        lone.ctx.io.conns.get_mut(key).unwrap().principal = PrincipalId(1);
+        let ctx = &mut lone.ctx;
+        subscribe(ctx, key, &[b"subscribe", b"a", b"b"]);
+        psubscribe(ctx, key, &[b"psubscribe", b"a*"]);
+        ssubscribe(ctx, key, &[b"ssubscribe", b"a"]);
+        crate::redis::hubsub::subscribe(ctx, key, &[b"hubsub", b"subscribe", b"a", b"last", b"1"]);
+        assert_eq!(ctx.io.metrics.subscriptions_refused_total.get(), 5);
+        assert_eq!(ctx.broker.counts(key), (0, 0, 0));
+        crate::redis::hubsub::history(ctx, key, &[b"hubsub", b"history", b"a"]);
+        assert_eq!(ctx.io.metrics.subscriptions_refused_total.get(), 5, "that is no subscription");
     }
 
     #[test]
     fn what_the_default_user_subscribes_to_counts_as_no_refusal() {
         let mut lone = Lone::new(Limits::default());
         let (key, _peer) = lone.connect();
-        subscribe(&mut lone.core, key, &[b"subscribe", b"a"]);
-        assert_eq!(lone.core.rim.metrics.subscriptions_refused_total.get(), 0);
-        assert_eq!(lone.core.broker.counts(key), (1, 0, 0));
+        subscribe(&mut lone.ctx, key, &[b"subscribe", b"a"]);
+        assert_eq!(lone.ctx.io.metrics.subscriptions_refused_total.get(), 0);
+        assert_eq!(lone.ctx.broker.counts(key), (1, 0, 0));
     }
 }

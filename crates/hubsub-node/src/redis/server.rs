@@ -1,18 +1,18 @@
 //! Small server commands: TIME, HELP, and commands that are accepted because there is nothing to do.
 
 use super::{Args, SYNTAX, error, is, ok};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 
 /// Placeholder for a container command, which is never run: without a subcommand its arity is wrong.
-pub fn container(_: &mut Core, _: ConnKey, _: Args<'_>) {
+pub fn container(_: &mut Ctx, _: ConnKey, _: Args<'_>) {
     unreachable!("the table finds a subcommand, or the arity is wrong");
 }
 
 /// Replies with the help of a container command.
-pub fn write_help(core: &mut Core, key: ConnKey, name: &str, lines: &[&str]) {
-    core.rim.reply(key, |out, _| {
+pub fn write_help(ctx: &mut Ctx, key: ConnKey, name: &str, lines: &[&str]) {
+    ctx.io.reply(key, |out, _| {
         resp::array_header(out, lines.len() + 3);
         resp::simple(out, &format!("{name} <subcommand> [<argument> ...], where the subcommand is one of:"));
         lines.iter().for_each(|line| resp::simple(out, line));
@@ -22,9 +22,9 @@ pub fn write_help(core: &mut Core, key: ConnKey, name: &str, lines: &[&str]) {
 }
 
 /// `TIME`: replies seconds since 1970 and microseconds.
-pub fn time(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    let us = core.rim.now.wall_us;
-    core.rim.reply(key, |out, _| {
+pub fn time(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    let us = ctx.io.now.wall_us;
+    ctx.io.reply(key, |out, _| {
         resp::array_header(out, 2);
         resp::bulk(out, (us / 1_000_000).to_string().as_bytes());
         resp::bulk(out, (us % 1_000_000).to_string().as_bytes());
@@ -32,32 +32,32 @@ pub fn time(core: &mut Core, key: ConnKey, _: Args<'_>) {
 }
 
 /// `DBSIZE`: there are no keys. `redis-cli --cluster check` sends it.
-pub fn dbsize(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    core.rim.reply(key, |out, _| resp::int(out, 0));
+pub fn dbsize(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    ctx.io.reply(key, |out, _| resp::int(out, 0));
 }
 
 /// `FLUSHALL|FLUSHDB [ASYNC|SYNC]`: there are no keys.
-pub fn flush(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn flush(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     match args[1..] {
-        [] => ok(core, key),
-        [how] if is(how, "sync") || is(how, "async") => ok(core, key),
-        _ => error(core, key, SYNTAX),
+        [] => ok(ctx, key),
+        [how] if is(how, "sync") || is(how, "async") => ok(ctx, key),
+        _ => error(ctx, key, SYNTAX),
     }
 }
 
 /// `FUNCTION FLUSH [ASYNC|SYNC]`: there are no functions.
-pub fn function_flush(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn function_flush(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     match args[2..] {
-        [] => ok(core, key),
-        [how] if is(how, "sync") || is(how, "async") => ok(core, key),
-        [_] => error(core, key, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
+        [] => ok(ctx, key),
+        [how] if is(how, "sync") || is(how, "async") => ok(ctx, key),
+        [_] => error(ctx, key, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
         _ => {
             let before = "ERR unknown subcommand or wrong number of arguments for '";
-            error(core, key, super::quoting(before, args[1], "'. Try FUNCTION HELP."));
+            error(ctx, key, super::quoting(before, args[1], "'. Try FUNCTION HELP."));
         }
     }
 }
 
-pub fn function_help(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    write_help(core, key, "FUNCTION", &["FLUSH [ASYNC|SYNC]", "    Accepted; there are no functions."]);
+pub fn function_help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    write_help(ctx, key, "FUNCTION", &["FLUSH [ASYNC|SYNC]", "    Accepted; there are no functions."]);
 }

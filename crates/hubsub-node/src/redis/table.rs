@@ -3,7 +3,7 @@
 
 use super::client::{self, kill, list};
 use super::{Args, cluster, command, config, connection, hubsub, info, pubsub, server, transaction};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_types::ConnKey;
 
 /// A command or subcommand.
@@ -20,7 +20,7 @@ pub struct Command {
     /// One sentence for COMMAND DOCS.
     pub summary: &'static str,
     /// Executes it; the arity is already checked.
-    pub run: fn(&mut Core, ConnKey, Args<'_>),
+    pub run: fn(&mut Ctx, ConnKey, Args<'_>),
 }
 
 // Flags of COMMAND INFO, in its order.

@@ -1,35 +1,35 @@
 //! Connections as CLIENT LIST and the API show them, and their selection by filter.
 
 use crate::io::conn::{Conn, Flags};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::questions::{ClientFilter, ClientInfo};
 use hubsub_types::ConnKey;
 
 /// Whether a connection matches a filter.
-pub(crate) fn is_meant(core: &Core, filter: &ClientFilter, key: ConnKey, conn: &Conn) -> bool {
+pub(crate) fn is_meant(ctx: &Ctx, filter: &ClientFilter, key: ConnKey, conn: &Conn) -> bool {
     let is = |wanted: &Option<String>, is: String| wanted.as_ref().is_none_or(|w| *w == is);
     !conn.is_closing()
         && (filter.ids.is_empty() || filter.ids.binary_search(&conn.id).is_ok())
         && (filter.client_ids.is_empty()
             || conn.mqtt.as_ref().is_some_and(|c| c.is_any_of(&filter.client_ids)))
         && filter.except != Some(conn.id)
-        && u64::from(core.rim.second().saturating_sub(conn.created_s)) >= filter.age_s_min
+        && u64::from(ctx.io.second().saturating_sub(conn.created_s)) >= filter.age_s_min
         && filter.user.as_ref().is_none_or(|user| user == "default")
-        && filter.kind.as_ref().is_none_or(|wanted| wanted == kind(core, key))
+        && filter.kind.as_ref().is_none_or(|wanted| wanted == kind(ctx, key))
         && (filter.addr.is_none() || is(&filter.addr, address(conn.io.peer())))
         && (filter.laddr.is_none() || is(&filter.laddr, address(conn.io.local())))
 }
 
 /// The client type that Redis would report.
-fn kind(core: &Core, key: ConnKey) -> &'static str {
-    let (topics, patterns, shard) = core.broker.counts(key);
+fn kind(ctx: &Ctx, key: ConnKey) -> &'static str {
+    let (topics, patterns, shard) = ctx.broker.counts(key);
     if topics + patterns + shard > 0 { "pubsub" } else { "normal" }
 }
 
 /// The details of a connection that CLIENT LIST and the API show.
-pub(crate) fn client_info(core: &Core, key: ConnKey, conn: &Conn) -> ClientInfo {
-    let (topics, patterns, shard) = core.broker.counts(key);
-    let second = core.rim.second();
+pub(crate) fn client_info(ctx: &Ctx, key: ConnKey, conn: &Conn) -> ClientInfo {
+    let (topics, patterns, shard) = ctx.broker.counts(key);
+    let second = ctx.io.second();
     let rates = conn.meter.rates(second);
     let extra = conn.extra.as_deref();
     let multi = extra.and_then(|e| e.transaction.as_ref()).map(|t| t.commands.len() as u64);
@@ -45,7 +45,7 @@ pub(crate) fn client_info(core: &Core, key: ConnKey, conn: &Conn) -> ClientInfo 
     let pending = conn.mqtt.as_ref().map(|client| &client.pending);
     ClientInfo {
         id: conn.id,
-        shard: core.rim.shard.0,
+        shard: ctx.io.shard.0,
         addr: address(conn.io.peer()),
         laddr: address(conn.io.local()),
         descriptor: conn.io.descriptor(),
@@ -72,7 +72,7 @@ pub(crate) fn client_info(core: &Core, key: ConnKey, conn: &Conn) -> ClientInfo 
         inflight_max: machine.map_or(0, |m| m.window.size() as u64),
         waiting: pending.map_or(0, |p| p.len() as u64),
         dropped: extra.map_or(0, |e| e.dropped),
-        lagging: core.broker.cursors.count(key.index) as u64,
+        lagging: ctx.broker.cursors.count(key.index) as u64,
         command: crate::redis::command_name(conn.command),
         totals: conn.meter.totals,
         per_second: rates.second,

@@ -9,6 +9,7 @@ use hubsub_wire::phoenix::Version;
 use hubsub_wire::resp::{self, Kind, Proto};
 
 /// Appends a record in the encoding of this index.
+#[inline]
 pub(crate) fn encode(out: &mut Vec<u8>, variant: usize, via: Via<'_>, record: &RecordView<'_>) {
     if variant == EVENTS {
         return http::encode(out, record);

@@ -1,38 +1,38 @@
 //! Gauges that are not maintained incrementally.
 
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_route::Namespace;
 
 /// Updates the gauges that are not maintained incrementally.
-pub(crate) fn set_gauges(core: &Core) {
-    let (broker, metrics) = (&core.broker, &core.rim.metrics);
+pub(crate) fn set_gauges(ctx: &Ctx) {
+    let (broker, metrics) = (&ctx.broker, &ctx.io.metrics);
     let (history_bytes, history_records) = broker.rooms.history_size();
     let gauges = [
-        (&metrics.connections, core.rim.conns.len() as u64),
-        (&metrics.mqtt_connections, core.rim.states.mqtt.clients as u64),
-        (&metrics.phoenix_connections, core.rim.states.phoenix.clients as u64),
-        (&metrics.events_connections, core.rim.states.http.streams as u64),
-        (&metrics.longpoll_sessions, core.rim.states.phoenix.polled_clients as u64),
-        (&metrics.mqtt_large_bytes, core.rim.states.mqtt.long_messages.bytes() as u64),
-        (&metrics.mqtt_subscriptions, core.rim.states.mqtt.subscriptions as u64),
+        (&metrics.connections, ctx.io.conns.len() as u64),
+        (&metrics.mqtt_connections, ctx.io.states.mqtt.clients as u64),
+        (&metrics.phoenix_connections, ctx.io.states.phoenix.clients as u64),
+        (&metrics.events_connections, ctx.io.states.http.streams as u64),
+        (&metrics.longpoll_sessions, ctx.io.states.phoenix.polled_clients as u64),
+        (&metrics.mqtt_large_bytes, ctx.io.states.mqtt.long_messages.bytes() as u64),
+        (&metrics.mqtt_subscriptions, ctx.io.states.mqtt.subscriptions as u64),
         (
             &metrics.mqtt_sessions,
-            (core.rim.states.mqtt.sessions.connected + core.rim.states.mqtt.sessions.offline()) as u64,
+            (ctx.io.states.mqtt.sessions.connected + ctx.io.states.mqtt.sessions.offline()) as u64,
         ),
-        (&metrics.mqtt_sessions_incomplete, core.rim.states.mqtt.sessions.missing() as u64),
-        (&metrics.mqtt_session_ends_pending, core.rim.states.mqtt.sessions.deletes_pending() as u64),
-        (&metrics.listings, core.rim.states.listings.len() as u64),
-        (&metrics.retained_unread, core.rim.states.mqtt.unread.len() as u64),
+        (&metrics.mqtt_sessions_incomplete, ctx.io.states.mqtt.sessions.missing() as u64),
+        (&metrics.mqtt_session_ends_pending, ctx.io.states.mqtt.sessions.deletes_pending() as u64),
+        (&metrics.listings, ctx.io.states.listings.len() as u64),
+        (&metrics.retained_unread, ctx.io.states.mqtt.unread.len() as u64),
         (&metrics.rooms, broker.rooms.len() as u64),
-        (&metrics.rooms_logged, rooms_logged(core)),
+        (&metrics.rooms_logged, rooms_logged(ctx)),
         (&metrics.topics, broker.topics.len() as u64),
         (&metrics.channels, broker.rooms.subscribed(Namespace::Global)),
         (&metrics.shard_channels, broker.rooms.subscribed(Namespace::Shard)),
-        (&metrics.presence_members, core.rim.states.presence.edge.members()),
-        (&metrics.presence_rooms, core.rim.states.presence.rooms() as u64),
-        (&metrics.presence_unlisted_total, core.rim.states.presence.unlisted()),
-        (&metrics.presence_records_waiting, core.rim.states.presence.records.waiting()),
-        (&metrics.presence_records_lost_total, core.rim.states.presence.records.lost),
+        (&metrics.presence_members, ctx.io.states.presence.edge.members()),
+        (&metrics.presence_rooms, ctx.io.states.presence.rooms() as u64),
+        (&metrics.presence_unlisted_total, ctx.io.states.presence.unlisted()),
+        (&metrics.presence_records_waiting, ctx.io.states.presence.records.waiting()),
+        (&metrics.presence_records_lost_total, ctx.io.states.presence.records.lost),
         (&metrics.publishers_uncounted_total, broker.occupancy.uncounted()),
         (&metrics.patterns, broker.patterns.len() as u64),
         (&metrics.patterns_search, broker.patterns.search() as u64),
@@ -40,9 +40,9 @@ pub(crate) fn set_gauges(core: &Core) {
         (&metrics.cursors, broker.cursors.behind() as u64),
         (&metrics.stalled, broker.stalled() as u64),
         (&metrics.unlogged, broker.unlogged() as u64),
-        (&metrics.log_reads_blocked, core.rim.states.log.as_ref().map_or(0, |log| log.waiting() as u64)),
-        (&metrics.retained_messages, core.broker.rows_size().0),
-        (&metrics.retained_bytes, core.broker.rows_size().1),
+        (&metrics.log_reads_blocked, ctx.io.states.log.as_ref().map_or(0, |log| log.waiting() as u64)),
+        (&metrics.retained_messages, ctx.broker.rows_size().0),
+        (&metrics.retained_bytes, ctx.broker.rows_size().1),
         (&metrics.retained_refused_total, broker.retained_refused),
         (&metrics.history_records, history_records),
         (&metrics.history_bytes, history_bytes),
@@ -56,19 +56,19 @@ pub(crate) fn set_gauges(core: &Core) {
         (&metrics.consumers_redelivered_total, broker.consumers.redelivered),
         (&metrics.consumers_missed_total, broker.consumers.missed),
         (&metrics.consumers_full_total, broker.consumers.full),
-        (&metrics.output_bytes, core.rim.output_bytes as u64),
-        (&metrics.reply_bytes, core.rim.reply_bytes as u64),
-        (&metrics.input_bytes, core.rim.input_bytes as u64),
-        (&metrics.pool_bytes, core.rim.pool_bytes() as u64),
+        (&metrics.output_bytes, ctx.io.output_bytes as u64),
+        (&metrics.reply_bytes, ctx.io.reply_bytes as u64),
+        (&metrics.input_bytes, ctx.io.input_bytes as u64),
+        (&metrics.pool_bytes, ctx.io.pool_bytes() as u64),
         (&metrics.waiting_bytes, crate::io::shared::waiting_bytes() as u64),
-        (&metrics.connections_bytes, (core.rim.conns.bytes() + broker.clients_bytes()) as u64),
+        (&metrics.connections_bytes, (ctx.io.conns.bytes() + broker.clients_bytes()) as u64),
         (&metrics.rooms_bytes, broker.rooms.table_bytes() as u64),
         (&metrics.topics_bytes, broker.topics.table_bytes() as u64),
-        (&metrics.mailbox_bytes, core.rim.mailer.own().bytes() as u64),
+        (&metrics.mailbox_bytes, ctx.io.mailer.own().bytes() as u64),
     ];
     gauges.iter().for_each(|(gauge, value)| gauge.set(*value));
 }
 
-fn rooms_logged(core: &Core) -> u64 {
-    core.rim.states.log.as_ref().map_or(0, |log| log.count_rooms(core.hub_logs().map(|hub| hub.id)))
+fn rooms_logged(ctx: &Ctx) -> u64 {
+    ctx.io.states.log.as_ref().map_or(0, |log| log.count_rooms(ctx.hub_logs().map(|hub| hub.id)))
 }

@@ -4,10 +4,10 @@
 use super::Shard;
 use crate::http;
 use crate::io::conn::{Conn, Flags, Input, append};
-use crate::io::context::{Rim, TURN_BYTES};
 use crate::io::log_lines::Level;
 use crate::io::meter::BYTES_IN;
 use crate::io::origin_check::ForeignOrigin;
+use crate::io::shard_io::{Io, TURN_BYTES};
 use crate::io::wrong_protocol;
 use crate::mqtt;
 use crate::phoenix;
@@ -32,8 +32,8 @@ const QUESTIONS_MAX: u32 = 16;
 impl Shard {
     /// Reads once from a connection and executes the input.
     pub(super) fn read(&mut self, key: ConnKey) {
-        let second = self.core.rim.second();
-        let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
+        let second = self.ctx.io.second();
+        let Some(conn) = self.ctx.io.conns.get_mut(key) else { return };
         if conn.is_closing() || conn.flags.any(Flags::PAUSED) || self.stopping.is_some() {
             return;
         }
@@ -41,16 +41,16 @@ impl Shard {
         self.clock.split(false);
         let got = conn.io.read(&mut self.scratch);
         self.clock.split(true);
-        self.core.rim.input_bytes += conn.io.unfinished_bytes();
-        self.core.rim.input_bytes -= unfinished;
-        self.core.rim.metrics.reads_total.add(1);
+        self.ctx.io.input_bytes += conn.io.unfinished_bytes();
+        self.ctx.io.input_bytes -= unfinished;
+        self.ctx.io.metrics.reads_total.add(1);
         match got {
             // It may have closed only its sending side: it still gets its replies.
-            Ok(0) => self.core.rim.close_soon(key),
+            Ok(0) => self.ctx.io.close_soon(key),
             Ok(n) => {
-                self.core.rim.metrics.bytes_in_total.add(n as u64);
+                self.ctx.io.metrics.bytes_in_total.add(n as u64);
                 if conn.is_mqtt() {
-                    self.core.rim.metrics.mqtt_bytes_in_total.add(n as u64);
+                    self.ctx.io.metrics.mqtt_bytes_in_total.add(n as u64);
                 }
                 conn.meter.totals[BYTES_IN] += n as u64;
                 if conn.created_s != second {
@@ -68,26 +68,26 @@ impl Shard {
             Err(e) if e.kind() == ErrorKind::Interrupted => self.ready.push(key),
             Err(e) => {
                 if let Some(stranger) = e.get_ref().and_then(|e| e.downcast_ref::<ForeignOrigin>()) {
-                    self.core.rim.note_stranger(key, stranger);
+                    self.ctx.io.note_stranger(key, stranger);
                 }
                 if let Some(stranger) =
                     e.get_ref().and_then(|e| e.downcast_ref::<wrong_protocol::WrongProtocol>())
                 {
-                    wrong_protocol::note(&mut self.core.rim, key, *stranger);
+                    wrong_protocol::note(&mut self.ctx.io, key, *stranger);
                 }
-                self.core.rim.close_now(key);
+                self.ctx.io.close_now(key);
             }
         }
     }
 
     /// Executes new input of a connection, after the input that it kept.
     pub(super) fn input(&mut self, key: ConnKey, bytes: &mut [u8]) {
-        let Some(conn) = self.core.rim.conns.get_mut(key) else { return };
+        let Some(conn) = self.ctx.io.conns.get_mut(key) else { return };
         if !conn.flags.any(Flags::HANDSHAKED)
             && conn.input.is_none()
             && let Some(stranger) = wrong_protocol::recognized(conn.kind, bytes)
         {
-            return wrong_protocol::refuse(&mut self.core.rim, key, stranger);
+            return wrong_protocol::refuse(&mut self.ctx.io, key, stranger);
         }
         match conn.input.take() {
             None => {
@@ -100,9 +100,9 @@ impl Shard {
                 }
             }
             Some(mut input) => {
-                self.core.rim.input_bytes -= std::mem::take(&mut input.counted);
+                self.ctx.io.input_bytes -= std::mem::take(&mut input.counted);
                 let (frame_len, bytes_max) =
-                    (input.decoder.frame_len(), self.core.rim.limits.input_shard_bytes_max);
+                    (input.decoder.frame_len(), self.ctx.io.limits.input_shard_bytes_max);
                 self.lend(&mut input.bytes, bytes.len());
                 append(&mut input.bytes, bytes, frame_len, bytes_max);
                 self.execute_kept(key, *input);
@@ -145,22 +145,22 @@ impl Shard {
     }
 
     fn keep(&mut self, key: ConnKey, mut input: Input) {
-        if let Some(conn) = self.core.rim.conns.get_mut(key) {
+        if let Some(conn) = self.ctx.io.conns.get_mut(key) {
             input.counted = input.bytes.capacity();
-            self.core.rim.input_bytes += input.counted;
+            self.ctx.io.input_bytes += input.counted;
             conn.input = Some(Box::new(input));
         }
     }
 
     /// Executes the complete commands of `input`; returns how many bytes it used.
     fn execute(&mut self, key: ConnKey, input: &mut [u8], decoder: &mut Decoder) -> usize {
-        match self.core.rim.conns.get(key) {
+        match self.ctx.io.conns.get(key) {
             Some(conn) if conn.io.is_phoenix() => return self.execute_phoenix(key, input),
             Some(conn) if conn.io.is_http() => return self.execute_http(key, input),
             Some(conn) if conn.kind.is_mqtt() => return self.execute_mqtt(key, input),
             _ => {}
         }
-        let limits = decode_limits(&self.core.rim);
+        let limits = decode_limits(&self.ctx.io);
         let mut used = 0;
         while used < input.len() {
             let frame = &input[used..];
@@ -171,19 +171,19 @@ impl Shard {
                     if count <= FEW {
                         let mut args: [&[u8]; FEW] = [&[]; FEW];
                         (0..count).for_each(|i| args[i] = decoder.arg(frame, i));
-                        redis::execute(&mut self.core, key, &args[..count]);
+                        redis::execute(&mut self.ctx, key, &args[..count]);
                     } else {
                         let args: Vec<&[u8]> = (0..count).map(|i| decoder.arg(frame, i)).collect();
-                        redis::execute(&mut self.core, key, &args);
+                        redis::execute(&mut self.ctx, key, &args);
                     }
-                    if self.core.rim.turn_bytes() > TURN_BYTES {
-                        super::turn::flush(&mut self.core);
+                    if self.ctx.io.turn_bytes() > TURN_BYTES {
+                        super::turn::flush(&mut self.ctx);
                     }
-                    match self.core.rim.conns.get(key) {
+                    match self.ctx.io.conns.get(key) {
                         Some(conn) if !conn.is_closing() => {}
                         _ => return input.len(),
                     }
-                    if must_pause(&self.core.rim, key) {
+                    if must_pause(&self.ctx.io, key) {
                         self.pause(key);
                         break;
                     }
@@ -193,11 +193,11 @@ impl Shard {
                 Err(error) => {
                     // The decoder may serve the next connection.
                     decoder.reset();
-                    let rim = &mut self.core.rim;
-                    rim.metrics.protocol_errors_total.add(1);
-                    rim.push(key, |out, _| error.write(out));
-                    rim.log_conn(Level::Info, "protocol error", key, vec![("error", error.to_string())]);
-                    rim.close_soon(key);
+                    let io = &mut self.ctx.io;
+                    io.metrics.protocol_errors_total.add(1);
+                    io.push(key, |out, _| error.write(out));
+                    io.log_conn(Level::Info, "protocol error", key, vec![("error", error.to_string())]);
+                    io.close_soon(key);
                     return input.len();
                 }
             }
@@ -209,21 +209,21 @@ impl Shard {
     fn execute_mqtt(&mut self, key: ConnKey, input: &[u8]) -> usize {
         let mut used = 0;
         while used < input.len() {
-            let Some(len) = mqtt::execute(&mut self.core, key, &input[used..]) else {
-                if must_pause(&self.core.rim, key) {
+            let Some(len) = mqtt::execute(&mut self.ctx, key, &input[used..]) else {
+                if must_pause(&self.ctx.io, key) {
                     self.pause(key);
                 }
                 break;
             };
             used += len;
-            if self.core.rim.turn_bytes() > TURN_BYTES {
-                super::turn::flush(&mut self.core);
+            if self.ctx.io.turn_bytes() > TURN_BYTES {
+                super::turn::flush(&mut self.ctx);
             }
-            match self.core.rim.conns.get(key) {
+            match self.ctx.io.conns.get(key) {
                 Some(conn) if !conn.is_closing() => {}
                 _ => return input.len(),
             }
-            if must_pause(&self.core.rim, key) {
+            if must_pause(&self.ctx.io, key) {
                 self.pause(key);
                 break;
             }
@@ -234,19 +234,19 @@ impl Shard {
     /// As [`Shard::execute`], for a browser.
     fn execute_phoenix(&mut self, key: ConnKey, input: &mut [u8]) -> usize {
         let mut used = 0;
-        while let Some(len) = phoenix::execute(&mut self.core, key, &mut input[used..]) {
+        while let Some(len) = phoenix::execute(&mut self.ctx, key, &mut input[used..]) {
             used += len;
-            if self.core.rim.turn_bytes() > TURN_BYTES {
-                super::turn::flush(&mut self.core);
+            if self.ctx.io.turn_bytes() > TURN_BYTES {
+                super::turn::flush(&mut self.ctx);
             }
-            if self.core.rim.conns.get(key).is_none_or(Conn::is_closing) {
+            if self.ctx.io.conns.get(key).is_none_or(Conn::is_closing) {
                 return input.len();
             }
-            if must_pause(&self.core.rim, key) {
+            if must_pause(&self.ctx.io, key) {
                 break;
             }
         }
-        if must_pause(&self.core.rim, key) {
+        if must_pause(&self.ctx.io, key) {
             self.pause(key);
         }
         used
@@ -255,18 +255,18 @@ impl Shard {
     /// As [`Shard::execute`], for an HTTP client of the WebSocket listener.
     fn execute_http(&mut self, key: ConnKey, input: &[u8]) -> usize {
         let mut used = 0;
-        while let Some(len) = http::execute(&mut self.core, key, &input[used..]) {
+        while let Some(len) = http::execute(&mut self.ctx, key, &input[used..]) {
             used += len;
-            if self.core.rim.turn_bytes() > TURN_BYTES {
-                super::turn::flush(&mut self.core);
+            if self.ctx.io.turn_bytes() > TURN_BYTES {
+                super::turn::flush(&mut self.ctx);
             }
-            let conn = self.core.rim.conns.get_mut(key);
+            let conn = self.ctx.io.conns.get_mut(key);
             if let Some(conn) = conn.filter(|conn| conn.io.awaits_answer()) {
                 // It is not in `paused`, which is checked every turn: thousands may wait. The response resumes it.
                 conn.flags.set(Flags::PAUSED, true);
                 break;
             }
-            if must_pause(&self.core.rim, key) {
+            if must_pause(&self.ctx.io, key) {
                 self.pause(key);
                 break;
             }
@@ -275,28 +275,28 @@ impl Shard {
     }
 
     fn pause(&mut self, key: ConnKey) {
-        if let Some(conn) = self.core.rim.conns.get_mut(key) {
+        if let Some(conn) = self.ctx.io.conns.get_mut(key) {
             conn.flags.set(Flags::PAUSED, true);
             self.paused.push(key);
-            self.core.rim.metrics.pauses_total.add(1);
+            self.ctx.io.metrics.pauses_total.add(1);
         }
     }
 
     /// Resumes connections that need not pause any longer, with the input that they kept.
     pub(super) fn resume_paused(&mut self) {
-        self.paused.append(&mut self.core.rim.answered);
+        self.paused.append(&mut self.ctx.io.answered);
         for key in std::mem::take(&mut self.paused) {
-            if self.core.rim.conns.get(key).is_none_or(Conn::is_closing) {
+            if self.ctx.io.conns.get(key).is_none_or(Conn::is_closing) {
                 continue;
             }
-            if must_pause(&self.core.rim, key) {
+            if must_pause(&self.ctx.io, key) {
                 self.paused.push(key);
                 continue;
             }
-            let conn = self.core.rim.conns.get_mut(key).expect("looked up above");
+            let conn = self.ctx.io.conns.get_mut(key).expect("looked up above");
             conn.flags.set(Flags::PAUSED, false);
             if let Some(mut input) = conn.input.take() {
-                self.core.rim.input_bytes -= std::mem::take(&mut input.counted);
+                self.ctx.io.input_bytes -= std::mem::take(&mut input.counted);
                 self.execute_kept(key, *input);
             } else if conn.phoenix.is_some() {
                 // A message may wait with no input after it.
@@ -310,13 +310,13 @@ impl Shard {
 /// Whether a connection must not execute further input: too many of its replies or of its requests to other
 /// shards are outstanding, it does not read its replies, it waits for a join or an HTTP response, it waits for
 /// replies while a shard is congested, or it waits for a log that lags.
-pub(super) fn must_pause(rim: &Rim, key: ConnKey) -> bool {
-    let Some(conn) = rim.conns.get(key) else { return false };
+pub(super) fn must_pause(io: &Io, key: ConnKey) -> bool {
+    let Some(conn) = io.conns.get(key) else { return false };
     if let Some(client) = &conn.mqtt {
         let unread = conn.output.as_ref().map_or(0, |output| output.pending_bytes());
-        let (is_congested, log_is_behind) = (|| rim.mailer.any_congested(), || rim.log_is_behind());
-        return unread as u64 >= rim.limits.reply_bytes_max
-            || client.must_pause(rim.limits.pending_per_client_max, is_congested, log_is_behind);
+        let (is_congested, log_is_behind) = (|| io.mailer.any_congested(), || io.log_is_behind());
+        return unread as u64 >= io.limits.reply_bytes_max
+            || client.must_pause(io.limits.pending_per_client_max, is_congested, log_is_behind);
     }
     if conn.phoenix.as_ref().is_some_and(|client| client.waits()) {
         return true;
@@ -328,17 +328,17 @@ pub(super) fn must_pause(rim: &Rim, key: ConnKey) -> bool {
     if output.slots.is_empty() && output.queue.is_empty() {
         return false;
     }
-    output.slots.len() as u64 >= rim.limits.pending_per_client_max
+    output.slots.len() as u64 >= io.limits.pending_per_client_max
         || output.questions >= QUESTIONS_MAX
-        || output.pending_bytes() as u64 >= rim.limits.reply_bytes_max
-        || (!output.slots.is_empty() && rim.mailer.any_congested())
-        || (rim.log_is_behind() && output.waits_for_log())
+        || output.pending_bytes() as u64 >= io.limits.reply_bytes_max
+        || (!output.slots.is_empty() && io.mailer.any_congested())
+        || (io.log_is_behind() && output.waits_for_log())
 }
 
-fn decode_limits(rim: &Rim) -> DecodeLimits {
+fn decode_limits(io: &Io) -> DecodeLimits {
     DecodeLimits {
-        frame_bytes_max: rim.limits.frame_bytes_max as usize,
-        args_max: rim.limits.frame_args_max as usize,
-        inline_bytes_max: rim.limits.inline_bytes_max as usize,
+        frame_bytes_max: io.limits.frame_bytes_max as usize,
+        args_max: io.limits.frame_args_max as usize,
+        inline_bytes_max: io.limits.inline_bytes_max as usize,
     }
 }

@@ -2,7 +2,7 @@
 //! callbacks queued goes to its folder.
 
 use crate::consumers::{self, ConsumerAsked, Wanted};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::internal_client::Event;
 use crate::mqtt::{self, ClaimAsked, Written};
 use crate::presence::{self, PresenceAsked};
@@ -78,40 +78,40 @@ impl From<Wanted> for Work {
 }
 
 /// Handles the internal client's queued input, and the input that this causes.
-pub fn take(core: &mut Core) {
-    while core.rim.own.has_work() {
-        for event in core.rim.own.take() {
+pub fn take(ctx: &mut Ctx) {
+    while ctx.io.own.has_work() {
+        for event in ctx.io.own.take() {
             match event {
                 Event::Record(topic, payload) => match presence::room_of(&topic) {
-                    Some(room) => presence::heard(core, room, &payload),
-                    None => mqtt::heard(core, &topic, &payload),
+                    Some(room) => presence::heard(ctx, room, &payload),
+                    None => mqtt::heard(ctx, &topic, &payload),
                 },
                 Event::Gap(topic) => match presence::room_of(&topic) {
-                    Some(room) => presence::missed(core, room),
-                    None => mqtt::missed(core, &topic),
+                    Some(room) => presence::missed(ctx, room),
+                    None => mqtt::missed(ctx, &topic),
                 },
                 Event::Acknowledged(group, position) => {
-                    core.broker.acknowledge(&group, position, core.rim.now, &mut core.rim);
+                    ctx.broker.acknowledge(&group, position, ctx.io.now, &mut ctx.io);
                 }
-                Event::Joined(key, seat, true) => presence::joined(core, key, seat),
-                Event::Joined(key, seat, false) => presence::refused(core, key, seat),
-                Event::Work(Work::Mqtt(work)) => mqtt::work(core, work),
-                Event::Work(Work::Consumers(wanted)) => consumers::act(core, wanted),
+                Event::Joined(key, seat, true) => presence::joined(ctx, key, seat),
+                Event::Joined(key, seat, false) => presence::refused(ctx, key, seat),
+                Event::Work(Work::Mqtt(work)) => mqtt::work(ctx, work),
+                Event::Work(Work::Consumers(wanted)) => consumers::act(ctx, wanted),
                 Event::Answer(number, answer) => {
-                    let Some(asked) = core.rim.own.answered(number) else { continue };
-                    answered(core, asked, outcome_of(&answer));
+                    let Some(asked) = ctx.io.own.answered(number) else { continue };
+                    answered(ctx, asked, outcome_of(&answer));
                 }
             }
         }
     }
 }
 
-fn answered(core: &mut Core, asked: Asked, outcome: Result<u64, ErrorCode>) {
+fn answered(ctx: &mut Ctx, asked: Asked, outcome: Result<u64, ErrorCode>) {
     match asked {
-        Asked::Presence(asked) => presence::answered(core, asked, outcome),
-        Asked::Claims(asked) => mqtt::answered(core, asked, outcome),
-        Asked::Session(what) => mqtt::written(core, what, outcome),
-        Asked::Consumers(asked) => consumers::answered(core, asked, outcome),
+        Asked::Presence(asked) => presence::answered(ctx, asked, outcome),
+        Asked::Claims(asked) => mqtt::answered(ctx, asked, outcome),
+        Asked::Session(what) => mqtt::written(ctx, what, outcome),
+        Asked::Consumers(asked) => consumers::answered(ctx, asked, outcome),
         Asked::Nobody => {}
     }
 }

@@ -11,7 +11,7 @@
 //! Invariant: no turn scans more than the limit.
 
 use crate::io::access::Action;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::questions::{Listed, Part};
 use crate::log::Wanted;
 use hubsub_route::rooms::Page;
@@ -76,51 +76,51 @@ impl Listings {
 }
 
 /// Begins a listing. Returns the response if this turn completes it; else it is sent later.
-pub(crate) fn list(core: &mut Core, mut listing: Listing, ask: Ask) -> Option<Part> {
-    if core.rim.states.listings.is_empty() && passes(core, &mut listing) {
-        return listed(core, listing, ask);
+pub(crate) fn list(ctx: &mut Ctx, mut listing: Listing, ask: Ask) -> Option<Part> {
+    if ctx.io.states.listings.is_empty() && passes(ctx, &mut listing) {
+        return listed(ctx, listing, ask);
     }
-    core.rim.states.listings.waiting.push_back((listing, ask));
+    ctx.io.states.listings.waiting.push_back((listing, ask));
     None
 }
 
 /// Continues waiting listings within this turn's limit.
-pub(crate) fn list_on(core: &mut Core) {
-    while listing_places(core) > 0
-        && let Some((mut listing, ask)) = core.rim.states.listings.waiting.pop_front()
+pub(crate) fn list_on(ctx: &mut Ctx) {
+    while listing_places(ctx) > 0
+        && let Some((mut listing, ask)) = ctx.io.states.listings.waiting.pop_front()
     {
-        if !passes(core, &mut listing) {
-            let waiting = &mut core.rim.states.listings.waiting;
+        if !passes(ctx, &mut listing) {
+            let waiting = &mut ctx.io.states.listings.waiting;
             waiting.insert(waiting.len().min(AT_ONCE - 1), (listing, ask));
-        } else if let Some(part) = listed(core, listing, ask) {
-            core.rim.answer_part(ask, part);
+        } else if let Some(part) = listed(ctx, listing, ask) {
+            ctx.io.answer_part(ask, part);
         }
     }
-    let passed = std::mem::take(&mut core.rim.states.listings.passed);
+    let passed = std::mem::take(&mut ctx.io.states.listings.passed);
     if passed > 0 {
-        core.rim.metrics.listing_names_total.add(passed as u64);
-        core.rim.metrics.listing_turns_total.add(1);
+        ctx.io.metrics.listing_names_total.add(passed as u64);
+        ctx.io.metrics.listing_turns_total.add(1);
     }
 }
 
 /// How many names this turn may still scan.
-fn listing_places(core: &Core) -> usize {
-    (core.rim.limits.listing_turn_names_max as usize).saturating_sub(core.rim.states.listings.passed)
+fn listing_places(ctx: &Ctx) -> usize {
+    (ctx.io.limits.listing_turn_names_max as usize).saturating_sub(ctx.io.states.listings.passed)
 }
 
 /// Continues a listing. Returns whether it is complete.
-fn passes(core: &mut Core, listing: &mut Listing) -> bool {
-    let places = listing_places(core);
+fn passes(ctx: &mut Ctx, listing: &mut Listing) -> bool {
+    let places = listing_places(ctx);
     let (passed, is_whole) = match listing {
         Listing::Rooms(_, page) => {
-            (core.broker.rooms.fill(page, places, core.rim.shard, core.rim.now), page.is_whole)
+            (ctx.broker.rooms.fill(page, places, ctx.io.shard, ctx.io.now), page.is_whole)
         }
         Listing::Topics { namespace, glob, place, found, bytes_left } => {
-            let (passed, topics) = core.broker.topics.subscribed_from(*place, places);
+            let (passed, topics) = ctx.broker.topics.subscribed_from(*place, places);
             let topics = topics.filter(|topic| topic.namespace == *namespace);
             // Topics to which only the node subscribes are not shown.
             let principal = PrincipalId::default();
-            let may_see = |name: &[u8]| core.rim.access.allowed(principal, Action::Subscribe, name);
+            let may_see = |name: &[u8]| ctx.io.access.allowed(principal, Action::Subscribe, name);
             let topics = topics.filter(|topic| may_see(&topic.name));
             let topics = topics.filter(|t| glob.as_ref().is_none_or(|glob| glob.matches(&t.name)));
             for topic in topics {
@@ -135,19 +135,19 @@ fn passes(core: &mut Core, listing: &mut Listing) -> bool {
             (passed, passed < places || bytes_left.is_none())
         }
     };
-    core.rim.states.listings.passed += passed;
+    ctx.io.states.listings.passed += passed;
     is_whole
 }
 
 /// This shard's response; `None` while its log's part is pending.
-fn listed(core: &Core, listing: Listing, ask: Ask) -> Option<Part> {
+fn listed(ctx: &Ctx, listing: Listing, ask: Ask) -> Option<Part> {
     let (wanted, here) = match listing {
         Listing::Topics { bytes_left: None, .. } => return Some(Part::TooLong),
         Listing::Topics { found, .. } => return Some(Part::Topics(found)),
         Listing::Rooms(wanted, page) => (wanted, page.found),
     };
-    let hubs: Vec<(HubId, u64)> = core.hub_logs().map(|hub| (hub.id, hub.committed())).collect();
-    match &core.rim.states.log {
+    let hubs: Vec<(HubId, u64)> = ctx.hub_logs().map(|hub| (hub.id, hub.committed())).collect();
+    match &ctx.io.states.log {
         Some(log) if !hubs.is_empty() => log.list(hubs, wanted, here, ask),
         _ => Some(Part::Rooms(Ok(here.into_iter().map(Listed::Here).collect()))),
     }
@@ -168,9 +168,9 @@ mod tests {
     fn lone(rooms: usize) -> Lone {
         let limits = Limits { listing_turn_names_max: TURN as u64, ..Limits::default() };
         let mut lone = Lone::new(limits);
-        let now = lone.core.rim.now;
+        let now = lone.ctx.io.now;
         for n in 0..rooms {
-            lone.core.broker.rooms.open(format!("room:{n:03}").as_bytes(), now, |_| None).unwrap();
+            lone.ctx.broker.rooms.open(format!("room:{n:03}").as_bytes(), now, |_| None).unwrap();
         }
         lone
     }
@@ -178,14 +178,14 @@ mod tests {
     fn ask(lone: &mut Lone, ticket: u64, glob: Option<&str>, after: Option<&str>, limit: usize) {
         let bytes = |text: &str| text.as_bytes().to_vec();
         let question = Question::Rooms(glob.map(bytes), after.map(bytes), limit);
-        lone.core.ask(To::All, question, Then::Control(ticket));
+        lone.ctx.ask(To::All, question, Then::Control(ticket));
     }
 
     /// Ends a turn. Returns the answered tickets, each with its number of names.
     fn end_turn(lone: &mut Lone) -> Vec<(u64, usize)> {
-        let before = lone.core.rim.metrics.listing_names_total.get();
-        list_on(&mut lone.core);
-        let passed = lone.core.rim.metrics.listing_names_total.get() - before;
+        let before = lone.ctx.io.metrics.listing_names_total.get();
+        list_on(&mut lone.ctx);
+        let passed = lone.ctx.io.metrics.listing_names_total.get() - before;
         assert!(passed <= TURN as u64, "a turn passed {passed}");
         let count = |part: &Part| match part {
             Part::Rooms(Ok(rooms)) => rooms.len(),
@@ -205,8 +205,8 @@ mod tests {
         ask(&mut lone, 2, Some("room:5*"), Some("room:512"), 3);
         ask(&mut lone, 3, Some("room:999"), None, 1);
         assert_eq!(end_turn(&mut lone), [(1, 1), (2, 3), (3, 1)]);
-        assert!(!has_more(&lone.core));
-        assert_eq!(lone.core.rim.metrics.listing_names_total.get(), 5);
+        assert!(!has_more(&lone.ctx));
+        assert_eq!(lone.ctx.io.metrics.listing_names_total.get(), 5);
     }
 
     #[test]
@@ -224,14 +224,14 @@ mod tests {
     fn many_listings_that_match_little_pass_no_more_a_turn_than_one_and_keep_no_short_one_waiting() {
         let mut lone = lone(100);
         (1..=20).for_each(|ticket| ask(&mut lone, ticket, Some("*:099"), None, 1));
-        assert!(has_more(&lone.core), "the shard does not sleep");
+        assert!(has_more(&lone.ctx), "the shard does not sleep");
         let mut answers = Vec::new();
         for _ in 0..10 {
             answers.extend(end_turn(&mut lone));
         }
         ask(&mut lone, 99, None, None, 1);
         let mut turns = 10;
-        while has_more(&lone.core) {
+        while has_more(&lone.ctx) {
             answers.extend(end_turn(&mut lone));
             turns += 1;
         }
@@ -240,23 +240,23 @@ mod tests {
         tickets.sort_unstable();
         assert_eq!(tickets, (1..=20).chain([99]).collect::<Vec<_>>());
         assert!(turns >= 20 * 100 / TURN);
-        assert_eq!(lone.core.rim.metrics.listing_turns_total.get(), turns as u64);
+        assert_eq!(lone.ctx.io.metrics.listing_turns_total.get(), turns as u64);
     }
 
     #[test]
     fn topics_with_subscribers_are_listed_by_and_by_each_once() {
         let mut lone = lone(0);
         for n in 0..50 {
-            let topics = &mut lone.core.broker.topics;
+            let topics = &mut lone.ctx.broker.topics;
             let id = topics.intern(Namespace::Global, format!("topic:{n}").as_bytes());
             topics.get_mut(id).subs.insert(0);
         }
         let question = Question::Topics(Namespace::Global, Some(b"topic:*".to_vec()), 1_000);
-        lone.core.ask(To::All, question, Then::Control(1));
+        lone.ctx.ask(To::All, question, Then::Control(1));
         let mut turns = 0;
         let mut topics = loop {
             turns += 1;
-            list_on(&mut lone.core);
+            list_on(&mut lone.ctx);
             if let Some(Event::Parts(_, mut parts)) = lone.control.drain(64).pop()
                 && let Some(Part::Topics(topics)) = parts.pop()
             {

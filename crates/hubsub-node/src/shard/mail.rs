@@ -1,7 +1,7 @@
 //! Mail between shards, except the brokers' messages: scatter-gather requests and responses, requests of the
 //! control plane, and orders.
 
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::inbox::{LETTER_BYTES, Letter};
 use crate::io::questions::Request;
 use crate::io::scatter_gather::GatherMail;
@@ -66,79 +66,79 @@ impl Letter for Mail {
     }
 }
 
-pub(crate) fn receive(core: &mut Core, mail: Mail) {
+pub(crate) fn receive(ctx: &mut Ctx, mail: Mail) {
     match mail {
-        Mail::Broker(msg) => core.broker.receive(msg, core.rim.now, &mut core.rim),
-        Mail::Log(mail) => receive_of_log(core, mail),
+        Mail::Broker(msg) => ctx.broker.receive(msg, ctx.io.now, &mut ctx.io),
+        Mail::Log(mail) => receive_of_log(ctx, mail),
         Mail::Gather(GatherMail::Ask { from, number, question }) => {
-            core.answer_question(from, number, &question);
+            ctx.answer_question(from, number, &question);
         }
-        Mail::Gather(GatherMail::Part { number, part }) => core.rim.gather(number, part),
-        Mail::Request(ticket, request) => core.request(ticket, request),
+        Mail::Gather(GatherMail::Part { number, part }) => ctx.io.gather(number, part),
+        Mail::Request(ticket, request) => ctx.request(ticket, request),
         Mail::Limits(limits) => {
-            core.broker.set_limits((*limits).clone());
-            core.rim.limits = (*limits).clone();
-            core.rim.states.phoenix.rules = crate::phoenix::rules(&core.rim.info, &limits);
-            core.rim.states.links.limits = Arc::new(crate::link::limits(&limits));
+            ctx.broker.set_limits((*limits).clone());
+            ctx.io.limits = (*limits).clone();
+            ctx.io.states.phoenix.rules = crate::phoenix::rules(&ctx.io.info, &limits);
+            ctx.io.states.links.limits = Arc::new(crate::link::limits(&limits));
         }
-        Mail::Link(mail) => core.link_mail(mail),
-        Mail::Lead(mail) => crate::link::leads::lead_mail(core, mail),
-        Mail::Mqtt(mail) => crate::mqtt::receive(core, mail),
-        Mail::Presence(mail) => crate::presence::receive(core, mail),
-        Mail::Poll(mail) => crate::phoenix::poll::receive(core, mail),
-        Mail::PartFromSessions => core.rim.states.mqtt.is_leaving = true,
-        Mail::Route(mail) => crate::shard::routing::route_mail(core, mail),
-        Mail::Roster(new) => crate::redis::cluster::learn(core, &new),
-        Mail::RosterKnown(roster) => crate::redis::cluster::follow(core, &roster),
+        Mail::Link(mail) => ctx.link_mail(mail),
+        Mail::Lead(mail) => crate::link::leads::lead_mail(ctx, mail),
+        Mail::Mqtt(mail) => crate::mqtt::receive(ctx, mail),
+        Mail::Presence(mail) => crate::presence::receive(ctx, mail),
+        Mail::Poll(mail) => crate::phoenix::poll::receive(ctx, mail),
+        Mail::PartFromSessions => ctx.io.states.mqtt.is_leaving = true,
+        Mail::Route(mail) => crate::shard::routing::route_mail(ctx, mail),
+        Mail::Roster(new) => crate::redis::cluster::learn(ctx, &new),
+        Mail::RosterKnown(roster) => crate::redis::cluster::follow(ctx, &roster),
         Mail::Stop(_) | Mail::Accept | Mail::Travel(_) => unreachable!("the shard takes these out"),
     }
 }
 
 /// Adds a hub that was opened on this shard. Its log must exist before the broker learns of the hub.
-fn hub_opened(core: &mut Core, opened: OpenedHub) {
+fn hub_opened(ctx: &mut Ctx, opened: OpenedHub) {
     let OpenedHub { hub, seed, producers, rows } = opened;
-    if let Some(log) = &mut core.rim.states.log {
+    if let Some(log) = &mut ctx.io.states.log {
         log.opened(seed.id, hub);
     }
-    core.broker.open_log(&seed, producers.unwrap_or_default());
-    core.broker.set_rows(seed.id, rows);
+    ctx.broker.open_log(&seed, producers.unwrap_or_default());
+    ctx.broker.set_rows(seed.id, rows);
 }
 
-fn receive_of_log(core: &mut Core, mail: LogMail) {
+fn receive_of_log(ctx: &mut Ctx, mail: LogMail) {
     match mail {
         LogMail::Safe(hubs) => {
-            core.rim.expects_more = true;
+            ctx.io.expects_more = true;
             for (hub, offset) in hubs {
-                core.broker.logged(hub, offset, core.rim.now, &mut core.rim);
+                ctx.broker.logged(hub, offset, ctx.io.now, &mut ctx.io);
             }
         }
-        LogMail::HubOpened(opened) => hub_opened(core, *opened),
+        LogMail::HubOpened(opened) => hub_opened(ctx, *opened),
         LogMail::HubCloses(hub, told) => {
-            if let Some(log) = &mut core.rim.states.log {
+            if let Some(log) = &mut ctx.io.states.log {
                 log.closes(hub);
             }
             // The receiver may have given up.
             let _ = told.send(());
         }
         LogMail::HubClosed(hub) => {
-            if let Some(log) = &mut core.rim.states.log {
+            if let Some(log) = &mut ctx.io.states.log {
                 log.closed(hub);
             }
         }
-        LogMail::Failed => core.broker.log_failed(core.rim.now, &mut core.rim),
+        LogMail::Failed => ctx.broker.log_failed(ctx.io.now, &mut ctx.io),
         LogMail::Found(read, found) => {
-            if let Some(log) = &mut core.rim.states.log {
+            if let Some(log) = &mut ctx.io.states.log {
                 log.answered(matches!(read.then, hubsub_route::Then::Range(_)));
             }
-            core.broker.log_read(*read, found, core.rim.now, &mut core.rim);
+            ctx.broker.log_read(*read, found, ctx.io.now, &mut ctx.io);
         }
         LogMail::FoundHub(asked, found) => {
-            if let Some(log) = &mut core.rim.states.log {
+            if let Some(log) = &mut ctx.io.states.log {
                 log.answered(true);
             }
-            core.broker.hub_log_read(*asked, found, core.rim.now, &mut core.rim);
+            ctx.broker.hub_log_read(*asked, found, ctx.io.now, &mut ctx.io);
         }
-        LogMail::Listed(ask, part) => core.rim.gather(ask.number, part),
+        LogMail::Listed(ask, part) => ctx.io.gather(ask.number, part),
     }
 }
 

@@ -5,9 +5,9 @@ use super::encoding::write_gap;
 use crate::consumers::Wanted;
 use crate::http;
 use crate::io::conn::{Conn, Dialect, Flags};
-use crate::io::context::Rim;
 use crate::io::output::Pending;
 use crate::io::questions::Part;
+use crate::io::shard_io::Io;
 use crate::log::{LogEnd, LogQuestion};
 use crate::mqtt::Retained;
 use crate::redis;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// A lagging connection reads on while its output is below this.
 const REPLAY_BELOW: usize = 64 * 1024;
 
-impl Sink for Rim {
+impl Sink for Io {
     fn record_begins(&mut self) {
         self.encoded.begin();
         self.states.mqtt.cache.begin();
@@ -139,7 +139,7 @@ impl Sink for Rim {
     fn wants_replay(&self, conn: u32) -> bool {
         let Some(c) = self.conns.at(conn) else { return self.reads_offline(conn) };
         if c.mqtt.is_some() {
-            return !c.is_closing() && Rim::wants_replay_mqtt(c);
+            return !c.is_closing() && Io::wants_replay_mqtt(c);
         }
         !c.is_closing() && c.output.as_ref().is_none_or(|o| o.pending_bytes() < REPLAY_BELOW)
     }
@@ -255,25 +255,25 @@ impl Sink for Rim {
 /// Delivers a record to a subscriber without a connection: the internal client, or an offline session.
 #[cold]
 #[inline(never)]
-fn deliver_to_none(rim: &mut Rim, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
-    if rim.own.is_at(conn) {
-        rim.own.deliver(record);
+fn deliver_to_none(io: &mut Io, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+    if io.own.is_at(conn) {
+        io.own.deliver(record);
         return Delivery::Taken;
     }
-    rim.deliver_offline(conn, via, record)
+    io.deliver_offline(conn, via, record)
 }
 
 /// Handles a record for a connection that is closing.
 #[cold]
 #[inline(never)]
-fn deliver_to_closing(rim: &mut Rim, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
+fn deliver_to_closing(io: &mut Io, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
     // A record for one group member goes to another member if this one is closing.
     if let Via::Group(_) = via {
         return Delivery::Full;
     }
-    let client = rim.conns.at(conn).and_then(|c| c.mqtt.as_ref());
+    let client = io.conns.at(conn).and_then(|c| c.mqtt.as_ref());
     if client.is_some_and(|client| client.outlives()) {
-        rim.keep_for_session(conn, via, record);
+        io.keep_for_session(conn, via, record);
     }
     Delivery::Taken
 }

@@ -7,7 +7,7 @@ use super::events::Event;
 use super::internal::{self, Asked};
 use super::turn::reap;
 use crate::io::conn::Conn;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::output::Slot;
 use hubsub_types::ConnKey;
 use hubsub_wire::phoenix::End;
@@ -28,88 +28,86 @@ impl Stopping {
     }
 
     /// Called at the end of each turn, after the turn's mail is sent.
-    pub fn end_turn(&mut self, core: &mut Core) {
-        let is_late = core.rim.now.mono_ms >= self.at_ms;
-        let own_mail = core.rim.mailer.own().bytes() > 0;
-        let mut quiet = !own_mail && is_quiet(core);
+    pub fn end_turn(&mut self, ctx: &mut Ctx) {
+        let is_late = ctx.io.now.mono_ms >= self.at_ms;
+        let own_mail = ctx.io.mailer.own().bytes() > 0;
+        let mut quiet = !own_mail && is_quiet(ctx);
         if quiet && !self.parts {
             // Only now: all their requests are answered.
             self.parts = true;
-            part_from_sessions(core);
-            quiet = is_quiet(core);
+            part_from_sessions(ctx);
+            quiet = is_quiet(ctx);
         }
-        core.rim.info.set_quiet(core.rim.shard.0, quiet && !parts_from_sessions(core));
-        self.closes |= is_late || core.rim.info.all_done(&core.rim.mailer);
+        ctx.io.info.set_quiet(ctx.io.shard.0, quiet && !parts_from_sessions(ctx));
+        self.closes |= is_late || ctx.io.info.all_done(&ctx.io.mailer);
         if !self.closes {
             return;
         }
-        let keys: Vec<ConnKey> = core.rim.conns.iter().map(|(key, _)| key).collect();
+        let keys: Vec<ConnKey> = ctx.io.conns.iter().map(|(key, _)| key).collect();
         for key in keys {
-            core.rim.notify_mqtt_of_stop(key);
-            crate::phoenix::end(&mut core.rim, key, End::Restart);
-            if is_late { core.rim.close_now(key) } else { core.rim.close_soon(key) }
+            ctx.io.notify_mqtt_of_stop(key);
+            crate::phoenix::end(&mut ctx.io, key, End::Restart);
+            if is_late { ctx.io.close_now(key) } else { ctx.io.close_soon(key) }
         }
         // A peer that receives the goodbye considers the process gone and its leadership ended.
-        core.rim.states.led.end();
-        core.rim.states.links.leave(is_late);
-        core.rim.states.links.flush(&core.rim.metrics);
-        drop(reap(core));
-        core.rim.mailer.flush();
+        ctx.io.states.led.end();
+        ctx.io.states.links.leave(is_late);
+        ctx.io.states.links.flush(&ctx.io.metrics);
+        drop(reap(ctx));
+        ctx.io.mailer.flush();
     }
 
     /// Whether the shard may end.
-    pub fn is_done(&self, core: &Core) -> bool {
-        self.closes && core.rim.conns.len() == 0 && core.rim.states.links.is_empty()
+    pub fn is_done(&self, ctx: &Ctx) -> bool {
+        self.closes && ctx.io.conns.len() == 0 && ctx.io.states.links.is_empty()
     }
 }
 
 /// Called at the end of each turn before the node leaves its cluster: records sessions while links are
 /// up.
-pub(crate) fn part_before_leaving(core: &mut Core) {
-    if !core.rim.states.mqtt.is_leaving || core.rim.states.mqtt.has_parted {
+pub(crate) fn part_before_leaving(ctx: &mut Ctx) {
+    if !ctx.io.states.mqtt.is_leaving || ctx.io.states.mqtt.has_parted {
         return;
     }
-    part_from_sessions(core);
-    if !parts_from_sessions(core) {
-        core.rim.states.mqtt.has_parted = true;
-        core.rim.control.tell(Event::Parted(core.rim.shard.0));
+    part_from_sessions(ctx);
+    if !parts_from_sessions(ctx) {
+        ctx.io.states.mqtt.has_parted = true;
+        ctx.io.control.tell(Event::Parted(ctx.io.shard.0));
     }
 }
 
 /// Closes the connections of recorded sessions, which continue offline.
-fn part_from_sessions(core: &mut Core) {
+fn part_from_sessions(ctx: &mut Ctx) {
     let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
-    let conns = core.rim.conns.iter().filter(|(_, conn)| is_kept(conn));
+    let conns = ctx.io.conns.iter().filter(|(_, conn)| is_kept(conn));
     let keys: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
     for key in keys {
-        core.rim.notify_mqtt_of_stop(key);
-        core.rim.close_soon(key);
+        ctx.io.notify_mqtt_of_stop(key);
+        ctx.io.close_soon(key);
     }
-    core.rim.flush();
-    drop(reap(core));
-    internal::take(core);
-    core.rim.mailer.flush();
+    ctx.io.flush();
+    drop(reap(ctx));
+    internal::take(ctx);
+    ctx.io.mailer.flush();
 }
 
 /// Whether such connections are left, or session records are not confirmed.
-fn parts_from_sessions(core: &Core) -> bool {
+fn parts_from_sessions(ctx: &Ctx) -> bool {
     let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
     let records = |asked: &Asked| matches!(asked, Asked::Session(_));
-    core.rim.own.has_work()
-        || core.rim.own.awaits(records)
-        || core.rim.conns.iter().any(|(_, conn)| is_kept(conn))
+    ctx.io.own.has_work() || ctx.io.own.awaits(records) || ctx.io.conns.iter().any(|(_, conn)| is_kept(conn))
 }
 
 /// Whether nothing here waits for another shard, a commit or the control plane.
-fn is_quiet(core: &Core) -> bool {
+fn is_quiet(ctx: &Ctx) -> bool {
     let waits = |slot: &Slot| matches!(slot, Slot::Waiting(_));
     let waits_of_mqtt = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.waits());
-    let mut outputs = core.rim.conns.iter().filter_map(|(_, conn)| conn.output.as_ref());
-    core.broker.stalled() == 0
-        && core.broker.unlogged() == 0
-        && !core.broker.is_waiting()
-        && core.rim.scatter_gather.is_empty()
-        && !core.rim.conns.iter().any(|(_, conn)| waits_of_mqtt(conn))
+    let mut outputs = ctx.io.conns.iter().filter_map(|(_, conn)| conn.output.as_ref());
+    ctx.broker.stalled() == 0
+        && ctx.broker.unlogged() == 0
+        && !ctx.broker.is_waiting()
+        && ctx.io.scatter_gather.is_empty()
+        && !ctx.io.conns.iter().any(|(_, conn)| waits_of_mqtt(conn))
         && !outputs.any(|output| output.slots.iter().any(waits))
 }
 
@@ -125,13 +123,13 @@ mod tests {
     fn who_says_goodbye_past_its_time_leads_no_more() {
         let mut lone = Lone::new(Limits::default());
         let (led, (hub, term), now_us) = leading();
-        lone.core.rim.states.led = led;
-        let mut stopping = Stopping::new(lone.core.rim.now.mono_ms + 1);
-        lone.core.rim.mailer.own().send(&mut vec![Mail::Accept]);
-        stopping.end_turn(&mut lone.core);
-        assert_eq!(lone.core.rim.states.led.leads(hub, now_us), Some(term), "it may still order what waits");
-        lone.core.rim.now.mono_ms += 1;
-        stopping.end_turn(&mut lone.core);
-        assert_eq!(lone.core.rim.states.led.leads(hub, now_us), None);
+        lone.ctx.io.states.led = led;
+        let mut stopping = Stopping::new(lone.ctx.io.now.mono_ms + 1);
+        lone.ctx.io.mailer.own().send(&mut vec![Mail::Accept]);
+        stopping.end_turn(&mut lone.ctx);
+        assert_eq!(lone.ctx.io.states.led.leads(hub, now_us), Some(term), "it may still order what waits");
+        lone.ctx.io.now.mono_ms += 1;
+        stopping.end_turn(&mut lone.ctx);
+        assert_eq!(lone.ctx.io.states.led.leads(hub, now_us), None);
     }
 }

@@ -2,64 +2,64 @@
 
 use super::debtors::close_debtors;
 use crate::io::conn::Flags;
-use crate::io::context::TURN_BYTES;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
+use crate::io::shard_io::TURN_BYTES;
 use crate::io::transport::Transport;
 
 /// Writes what this turn produced. Mail goes first, so that a client never sees an effect before the
 /// other shards know of it. Lagging connections that have room get their next records, which the next
 /// turn writes.
-pub(crate) fn flush(core: &mut Core) {
-    crate::mqtt::learn_ends(core);
-    crate::mqtt::read_retained(core);
-    crate::presence::tell_changed(core);
-    if let Some(log) = &mut core.rim.states.log {
+pub(crate) fn flush(ctx: &mut Ctx) {
+    crate::mqtt::learn_ends(ctx);
+    crate::mqtt::read_retained(ctx);
+    crate::presence::tell_changed(ctx);
+    if let Some(log) = &mut ctx.io.states.log {
         log.flush();
     }
-    core.rim.mailer.flush();
-    core.rim.states.links.flush(&core.rim.metrics);
-    core.rim.lagging = !core.broker.cursors.is_empty();
-    core.rim.flush();
-    let mut drained = std::mem::take(&mut core.rim.drained).into_iter();
+    ctx.io.mailer.flush();
+    ctx.io.states.links.flush(&ctx.io.metrics);
+    ctx.io.lagging = !ctx.broker.cursors.is_empty();
+    ctx.io.flush();
+    let mut drained = std::mem::take(&mut ctx.io.drained).into_iter();
     // The rest is handled after this batch is written, so that many lagging clients do not exceed a
     // turn's memory.
-    while core.rim.turn_bytes() <= TURN_BYTES
+    while ctx.io.turn_bytes() <= TURN_BYTES
         && let Some(key) = drained.next()
     {
-        core.rim.pump_slots(key);
-        core.rim.pump_mqtt(key);
-        crate::mqtt::read_on(core, key);
-        if core.rim.conns.get(key).is_some() && core.broker.cursors.has(key.index) {
-            core.broker.drained(key, core.rim.now, &mut core.rim);
+        ctx.io.pump_slots(key);
+        ctx.io.pump_mqtt(key);
+        crate::mqtt::read_on(ctx, key);
+        if ctx.io.conns.get(key).is_some() && ctx.broker.cursors.has(key.index) {
+            ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
         }
     }
-    core.rim.drained.extend(drained);
-    for key in std::mem::take(&mut core.rim.polled) {
-        crate::phoenix::poll::tell(core, key);
+    ctx.io.drained.extend(drained);
+    for key in std::mem::take(&mut ctx.io.polled) {
+        crate::phoenix::poll::tell(ctx, key);
     }
-    core.rim.mailer.flush();
+    ctx.io.mailer.flush();
 }
 
 /// Whether there is output that the next turn must write.
 #[must_use]
-pub(crate) fn has_more(core: &Core) -> bool {
-    !core.rim.dirty.is_empty()
-        || !core.rim.drained.is_empty()
-        || !core.rim.polled.is_empty()
-        || !core.rim.answered.is_empty()
-        || !core.rim.states.listings.is_empty()
-        || core.rim.own.has_work()
-        || core.broker.occupancy.has_changed()
-        || core.rim.states.links.has_work()
+pub(crate) fn has_more(ctx: &Ctx) -> bool {
+    !ctx.io.dirty.is_empty()
+        || !ctx.io.drained.is_empty()
+        || !ctx.io.polled.is_empty()
+        || !ctx.io.answered.is_empty()
+        || !ctx.io.states.listings.is_empty()
+        || ctx.io.own.has_work()
+        || ctx.broker.occupancy.has_changed()
+        || ctx.io.states.links.has_work()
 }
 
 /// Removes connections that are marked for closing and have no output left. Returns the sockets of
 /// clients that were sent a reason; they are closed later ([`crate::io::lingering_close`]).
-pub(crate) fn reap(core: &mut Core) -> Vec<Transport> {
-    close_debtors(core);
+pub(crate) fn reap(ctx: &mut Ctx) -> Vec<Transport> {
+    close_debtors(ctx);
     let (mut waiting, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
-    while let Some(key) = core.rim.closing.pop() {
-        let Some(conn) = core.rim.conns.get(key) else { continue };
+    while let Some(key) = ctx.io.closing.pop() {
+        let Some(conn) = ctx.io.conns.get(key) else { continue };
         let has_output = conn.output.as_ref().is_some_and(|o| !o.is_idle());
         if has_output && !conn.flags.any(Flags::CLOSE_NOW) {
             waiting.push(key);
@@ -67,35 +67,35 @@ pub(crate) fn reap(core: &mut Core) -> Vec<Transport> {
         }
         let outlives = conn.mqtt.as_ref().is_some_and(|client| client.outlives());
         let left = if outlives {
-            core.rim.conns.vacate(key)
+            ctx.io.conns.vacate(key)
         } else {
-            core.broker.disconnected(key, core.rim.now, &mut core.rim);
-            core.rim.conns.remove(key)
+            ctx.broker.disconnected(key, ctx.io.now, &mut ctx.io);
+            ctx.io.conns.remove(key)
         };
         let mut conn = left.expect("it was there a moment ago");
         if let Some(output) = &conn.output {
-            core.rim.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
-            core.rim.reply_bytes -= output.counted_replies;
+            ctx.io.output_bytes -= output.queue_bytes + output.slot_bytes + output.long_bytes;
+            ctx.io.reply_bytes -= output.counted_replies;
         }
-        core.rim.input_bytes -= conn.unfinished_bytes();
+        ctx.io.input_bytes -= conn.unfinished_bytes();
         let was_told = (conn.mqtt.as_ref().is_some_and(|client| client.was_notified)
             || conn.phoenix.as_ref().is_some_and(|client| client.was_told)
             || conn.extra.as_ref().is_some_and(|extra| extra.was_told)
             || conn.io.is_http())
             && !conn.flags.any(Flags::CLOSE_NOW.or(Flags::ENDED));
         if let Some(client) = conn.mqtt.take() {
-            crate::mqtt::gone(core, key, client, outlives);
+            crate::mqtt::gone(ctx, key, client, outlives);
         }
-        core.rim.states.phoenix.clients -= usize::from(conn.phoenix.is_some());
-        crate::presence::ends(core, key);
-        core.broker.publisher_gone(key.index);
-        core.rim.states.http.streams -= usize::from(conn.io.is_events());
+        ctx.io.states.phoenix.clients -= usize::from(conn.phoenix.is_some());
+        crate::presence::ends(ctx, key);
+        ctx.broker.publisher_gone(key.index);
+        ctx.io.states.http.streams -= usize::from(conn.io.is_events());
         if let Some(extra) = &mut conn.extra {
-            crate::consumers::give_away(core, std::mem::take(&mut extra.consumed));
+            crate::consumers::give_away(ctx, std::mem::take(&mut extra.consumed));
         }
         if let Transport::Polled(polled) = conn.io {
-            crate::phoenix::poll::ended(core, key, *polled);
-            core.rim.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            crate::phoenix::poll::ended(ctx, key, *polled);
+            ctx.io.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
             continue;
         }
         conn.io.leave();
@@ -104,11 +104,11 @@ pub(crate) fn reap(core: &mut Core) -> Vec<Transport> {
         } else {
             gone.push(conn);
         }
-        core.rim.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        ctx.io.info.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
     }
-    core.rim.closing = waiting;
+    ctx.io.closing = waiting;
     // Once a client's end is visible, no other shard may still count it.
-    core.rim.mailer.flush();
+    ctx.io.mailer.flush();
     drop(gone);
     told
 }

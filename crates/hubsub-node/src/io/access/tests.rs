@@ -4,12 +4,12 @@ use super::*;
 use crate::control::Control;
 use crate::io::classes::ClassesNow;
 use crate::io::conn::Conn;
-use crate::io::context::Rim;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::inbox::{Inbox, Inboxes, Mailer};
 use crate::io::listener::ListenerKind;
 use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
+use crate::io::shard_io::Io;
 use crate::io::transport::Transport;
 use crate::link::Board;
 use crate::redis;
@@ -31,7 +31,7 @@ const STRANGER: PrincipalId = PrincipalId(1);
 
 /// A shard without a thread, and one connection of it.
 struct Edge {
-    core: Core,
+    ctx: Ctx,
     key: ConnKey,
     peer: TcpStream,
     /// The inbox's waker lives as long as this.
@@ -97,26 +97,26 @@ impl Edge {
             classes,
         };
         let mailer = Mailer::new(shard, inboxes, usize::MAX);
-        let mut rim = Rim::new(Arc::new(info), limits, Now::default(), mailer, ends);
-        let key = rim.add(Conn::new(
+        let mut io = Io::new(Arc::new(info), limits, Now::default(), mailer, ends);
+        let key = io.add(Conn::new(
             Transport::Plain(mio::net::TcpStream::from_std(socket)),
             ListenerKind::Redis,
             1,
             0,
         ));
         broker.connected(key);
-        Edge { core: Core { broker, rim, hooks: HOOKS }, key, peer, _poll: poll }
+        Edge { ctx: Ctx { broker, io, hooks: HOOKS }, key, peer, _poll: poll }
     }
 
     fn become_principal(&mut self, principal: PrincipalId) {
-        self.core.rim.conns.get_mut(self.key).unwrap().principal = principal;
+        self.ctx.io.conns.get_mut(self.key).unwrap().principal = principal;
     }
 
     /// Executes a command and returns its reply, as far as one read returns it.
     fn ask(&mut self, command: &str) -> String {
         let args: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
-        redis::execute(&mut self.core, self.key, &args);
-        self.core.flush();
+        redis::execute(&mut self.ctx, self.key, &args);
+        self.ctx.flush();
         let mut answer = [0; 4096];
         let len = self.peer.read(&mut answer).unwrap();
         String::from_utf8(answer[..len].to_vec()).unwrap()
@@ -148,7 +148,7 @@ fn a_stranger_may_not_publish_subscribe_or_administer() {
         let answer = edge.ask(command);
         assert!(answer.starts_with("-NOPERM ") && answer.matches("\r\n").count() == 1, "{command}: {answer}");
     }
-    assert_eq!(edge.core.broker.counts(edge.key), (0, 0, 0));
+    assert_eq!(edge.ctx.broker.counts(edge.key), (0, 0, 0));
     assert_eq!(edge.ask("PING"), "+PONG\r\n");
 }
 
@@ -196,8 +196,8 @@ fn a_pattern_is_judged_by_what_it_begins_with_when_read_as_a_pattern() {
         let answer = edge.ask(&format!("PSUBSCRIBE {pattern}"));
         assert!(answer.starts_with("-NOPERM "), "{pattern:?}: {answer}");
     }
-    assert_eq!(edge.core.broker.counts(edge.key), (0, 0, 0));
-    assert!(edge.core.broker.patterns.is_empty() && edge.core.broker.groups.is_empty());
+    assert_eq!(edge.ctx.broker.counts(edge.key), (0, 0, 0));
+    assert!(edge.ctx.broker.patterns.is_empty() && edge.ctx.broker.groups.is_empty());
     for pattern in ["*", "[$]*", "?stage/*", "$stats/*", "\\$SYS/*", "$SYS", "a{b}*"] {
         let answer = edge.ask(&format!("PSUBSCRIBE {pattern}"));
         assert!(answer.starts_with("*3\r\n$10\r\npsubscribe"), "{pattern:?}: {answer}");

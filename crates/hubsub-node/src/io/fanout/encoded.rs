@@ -2,8 +2,8 @@
 
 use super::{ARENA_BYTES, FRAME_SHARED};
 use crate::io::conn::{Conn, Dialect, Flags};
-use crate::io::context::{ARENAS, Rim};
 use crate::io::output::Output;
+use crate::io::shard_io::{ARENAS, Io};
 use crate::io::shared::Shared;
 use crate::shard::encoding::encode;
 use hubsub_route::{RecordView, Via};
@@ -119,7 +119,7 @@ pub(super) fn variant_of(conn: &Conn) -> usize {
     of_dialect + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
 }
 
-impl Rim {
+impl Io {
     /// The record's shared frame of one variant.
     pub(super) fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Shared {
         let place = self.encoded.place(variant, via);

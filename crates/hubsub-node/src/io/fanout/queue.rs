@@ -2,14 +2,14 @@
 //! dropped.
 
 use super::encoded::variant_of;
-use crate::io::context::Rim;
 use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::io::output::{Bytes, Frame, Output, Tag};
+use crate::io::shard_io::Io;
 use crate::shard::encoding::write_gap;
 use hubsub_route::{RecordView, Via};
 use hubsub_types::OnSlow;
 
-impl Rim {
+impl Io {
     /// Queues a record for a connection whose socket is full or whose confirmation or reply is not written
     /// yet.
     pub(super) fn enqueue(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {

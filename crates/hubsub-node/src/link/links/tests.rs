@@ -72,7 +72,7 @@ impl Shard {
         let (mut lone, poll) = (Lone::new(limits), Poll::new().unwrap());
         let socket = mio::net::TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
-        lone.core.rim.states.links.attach(poll.registry().try_clone().unwrap(), Some(socket));
+        lone.ctx.io.states.links.attach(poll.registry().try_clone().unwrap(), Some(socket));
         let now = Now { mono_us: 1_000_000, wall_us: 1_700_000_000_000_000 };
         let scratch = vec![0; 64 * 1024];
         let (unheard, kept, changes) = (None, Vec::new(), Vec::new());
@@ -83,26 +83,26 @@ impl Shard {
     }
 
     fn mail(&mut self, mail: LinkMail) {
-        self.lone.core.link_mail(mail);
+        self.lone.ctx.link_mail(mail);
     }
 
     fn register(&mut self, node: &str, incarnation: u64, addresses: &[SocketAddr]) {
         let (id, node, addresses) = (NodeId(0), node.into(), addresses.to_vec());
         let peer = Registered { id, node, incarnation, addresses, shards: 1 };
-        let board = Arc::clone(&self.lone.core.rim.states.links.board);
+        let board = Arc::clone(&self.lone.ctx.io.states.links.board);
         self.mail(LinkMail::Roster(board.set_roster(vec![peer])));
     }
 
     fn pass(&mut self, ms: u64) {
         self.now.mono_us += ms * 1_000;
         self.now.wall_us += ms * 1_000;
-        self.lone.core.rim.states.links.set_now(self.now.mono_us, self.now.wall_us);
+        self.lone.ctx.io.states.links.set_now(self.now.mono_us, self.now.wall_us);
     }
 
     fn event(&mut self, event: &Readiness) {
         match event.token() {
-            LISTENER => self.lone.core.rim.states.links.accept(),
-            Token(TOKENS..) => crate::link::intake::link_event(&mut self.lone.core, event, &mut self.scratch),
+            LISTENER => self.lone.ctx.io.states.links.accept(),
+            Token(TOKENS..) => crate::link::intake::link_event(&mut self.lone.ctx, event, &mut self.scratch),
             token => panic!("whose? {token:?}"),
         }
     }
@@ -122,9 +122,9 @@ impl Shard {
         if unheard.is_none() {
             std::mem::take(&mut self.kept).iter().for_each(|event| self.event(event));
         }
-        crate::link::intake::resume_links(&mut self.lone.core, &mut self.scratch);
-        self.lone.core.tick_links();
-        self.lone.core.flush();
+        crate::link::intake::resume_links(&mut self.lone.ctx, &mut self.scratch);
+        self.lone.ctx.tick_links();
+        self.lone.ctx.flush();
         for event in self.lone.control.drain(usize::MAX) {
             if let Event::Link(event) = event {
                 self.changes.push(event.change);
@@ -150,11 +150,11 @@ impl Shard {
     }
 
     fn links(&self) -> &super::Links {
-        &self.lone.core.rim.states.links
+        &self.lone.ctx.io.states.links
     }
 
     fn links_mut(&mut self) -> &mut super::Links {
-        &mut self.lone.core.rim.states.links
+        &mut self.lone.ctx.io.states.links
     }
 
     fn count(&self, is_meant: impl Fn(&Role) -> bool) -> usize {

@@ -14,7 +14,7 @@ use super::MqttMail;
 use super::entries::beginning_of;
 use super::persist::{self, Written};
 use super::takeover::{Found, is_of_use, queue_of, room_of};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_route::Owner;
 use hubsub_sessions::{Answer, Disk, Redis, Request, SessionStore, StoreError};
 use hubsub_types::{ErrorCode, Limits, ShardId};
@@ -179,72 +179,72 @@ const PAGE: usize = 1_000;
 
 /// Saves a snapshot with all its entries in a store, atomically.
 pub(super) fn save_all(
-    core: &mut Core,
+    ctx: &mut Ctx,
     id: Box<str>,
     snapshot: Vec<u8>,
     entries: (u64, Vec<Vec<u8>>),
     then: Written,
 ) {
     let (through, entries) = entries;
-    core.ask_store(Request::Save { id, snapshot, through, entries }, Some(then));
+    ctx.ask_store(Request::Save { id, snapshot, through, entries }, Some(then));
 }
 
 /// Saves a snapshot as the session's holder. `last` is its last entry; entries up to `through` are obsolete.
 pub(super) fn save(
-    core: &mut Core,
+    ctx: &mut Ctx,
     id: Box<str>,
     snapshot: Vec<u8>,
     (owner, last, through): (Owner, u64, u64),
     then: Written,
 ) {
-    match core.rim.states.mqtt.store {
+    match ctx.io.states.mqtt.store {
         Some(_) => {
             let request = Request::Update { id, snapshot, last, through };
-            core.ask_store(request, Some(then));
+            ctx.ask_store(request, Some(then));
         }
         None => {
             let headers = Some(owner.headers());
-            core.say_with(&room_of(&id), &snapshot, headers, Some(then));
+            ctx.say_with(&room_of(&id), &snapshot, headers, Some(then));
         }
     }
 }
 
-pub(super) fn append(core: &mut Core, id: Box<str>, entry: Vec<u8>, then: Written) {
-    match core.rim.states.mqtt.store {
-        Some(_) => _ = core.ask_store(Request::Append { id, entry }, Some(then)),
-        None => core.say_in(&queue_of(&id), &entry, Some(then)),
+pub(super) fn append(ctx: &mut Ctx, id: Box<str>, entry: Vec<u8>, then: Written) {
+    match ctx.io.states.mqtt.store {
+        Some(_) => _ = ctx.ask_store(Request::Append { id, entry }, Some(then)),
+        None => ctx.say_in(&queue_of(&id), &entry, Some(then)),
     }
 }
 
 /// Deletes a session's snapshot and entries, as the holder of that epoch of session `born`; a newer session
 /// under the id stays.
-pub(super) fn end(core: &mut Core, id: Box<str>, (epoch, born): (u64, u64), then: Written) {
-    match core.rim.states.mqtt.store {
+pub(super) fn end(ctx: &mut Ctx, id: Box<str>, (epoch, born): (u64, u64), then: Written) {
+    match ctx.io.states.mqtt.store {
         Some(_) => {
             let request = Request::End { id, begins_with: beginning_of(born) };
-            core.ask_store(request, Some(then));
+            ctx.ask_store(request, Some(then));
         }
         None => {
-            let headers = Some(core.owner(epoch, born).headers());
-            core.say_with(&room_of(&id), b"", headers, Some(then));
+            let headers = Some(ctx.owner(epoch, born).headers());
+            ctx.say_with(&room_of(&id), b"", headers, Some(then));
         }
     }
 }
 
-impl Core {
+impl Ctx {
     /// Sends a request to the store, which must exist; a full queue is reported as the reply.
     fn ask_store(&mut self, request: Request, asked: Option<Written>) -> u32 {
-        let number = self.rim.own.number(asked);
-        let end = self.rim.states.mqtt.store.as_ref().expect("who asks has looked");
+        let number = self.io.own.number(asked);
+        let end = self.io.states.mqtt.store.as_ref().expect("who asks has looked");
         end.work.ask(Asks { shard: end.shard, number, request });
         number
     }
 }
 
-pub fn stored(core: &mut Core, stored: Stored) {
+pub fn stored(ctx: &mut Ctx, stored: Stored) {
     let Stored { number, answer } = stored;
-    let asked = core.rim.own.answered(number).and_then(|asked| Written::try_from(asked).ok());
-    if let Some(end) = core.rim.states.mqtt.store.as_mut().filter(|end| end.looks == Some(number)) {
+    let asked = ctx.io.own.answered(number).and_then(|asked| Written::try_from(asked).ok());
+    if let Some(end) = ctx.io.states.mqtt.store.as_mut().filter(|end| end.looks == Some(number)) {
         // The thread logged its result.
         end.looks = None;
     }
@@ -257,16 +257,16 @@ pub fn stored(core: &mut Core, stored: Stored) {
             }
             (answer, _) => answer.map(|_| 0).map_err(|_| ErrorCode::TimedOut),
         };
-        persist::written(core, what, outcome);
+        persist::written(ctx, what, outcome);
     }
 }
 
 /// Checks periodically that an idle store is reachable.
-pub fn look(core: &mut Core) {
+pub fn look(ctx: &mut Ctx) {
     let is_due =
-        core.rim.states.mqtt.store.as_ref().is_some_and(|end| end.shard == ShardId(0) && end.looks.is_none());
+        ctx.io.states.mqtt.store.as_ref().is_some_and(|end| end.shard == ShardId(0) && end.looks.is_none());
     if is_due {
-        let number = core.ask_store(nobody(), None);
-        core.rim.states.mqtt.store.as_mut().expect("it was asked").looks = Some(number);
+        let number = ctx.ask_store(nobody(), None);
+        ctx.io.states.mqtt.store.as_mut().expect("it was asked").looks = Some(number);
     }
 }

@@ -2,7 +2,7 @@
 //! before it is closed.
 
 use super::list::{kind, unknown_kind};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::questions::{ClientFilter, Part, Question};
 use crate::io::scatter_gather::{Then, To};
 use crate::redis::{Args, SYNTAX, error, integer, is, quoting};
@@ -20,13 +20,13 @@ struct Order {
 }
 
 /// `CLIENT KILL address`, or `CLIENT KILL option value …`.
-pub fn kill(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn kill(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let Order { mut filter, skip_me, is_old } = match parse(&args[2..]) {
         Ok(order) => order,
-        Err(text) => return error(core, key, text),
+        Err(text) => return error(ctx, key, text),
     };
-    let Some(conn) = core.rim.conns.get(key) else { return };
-    let kills_me = !skip_me && (core.hooks.is_meant)(core, &filter, key, conn);
+    let Some(conn) = ctx.io.conns.get(key) else { return };
+    let kills_me = !skip_me && (ctx.hooks.is_meant)(ctx, &filter, key, conn);
     filter.except = Some(conn.id);
     let reason = format!("CLIENT KILL of client {}", conn.id);
     let write = move |out: &mut Vec<u8>, _, parts: Vec<Part>| {
@@ -38,10 +38,10 @@ pub fn kill(core: &mut Core, key: ConnKey, args: Args<'_>) {
             (false, killed) => resp::int(out, killed as i64),
         }
     };
-    let slot = core.rim.open_slot(key);
-    core.ask(To::All, Question::KillClients(filter, reason), Then::Reply(key, slot, Box::new(write)));
+    let slot = ctx.io.open_slot(key);
+    ctx.ask(To::All, Question::KillClients(filter, reason), Then::Reply(key, slot, Box::new(write)));
     if kills_me {
-        core.rim.close_soon(key);
+        ctx.io.close_soon(key);
     }
 }
 

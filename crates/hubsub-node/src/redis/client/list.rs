@@ -1,6 +1,6 @@
 //! CLIENT LIST and CLIENT INFO: one line per connection, in Redis's format.
 
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::questions::{ClientFilter, ClientInfo, Part, Question};
 use crate::io::scatter_gather::To;
 use crate::redis::{ASKED_MAX, Args, SYNTAX, error, integer, is, quoting};
@@ -10,20 +10,20 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 /// `CLIENT INFO`: the LIST line of this connection.
-pub fn info(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    let Some(conn) = core.rim.conns.get(key) else { return };
+pub fn info(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    let Some(conn) = ctx.io.conns.get(key) else { return };
     let mut text = String::new();
-    write_line(&mut text, &(core.hooks.client_info)(core, key, conn));
-    core.rim.reply(key, |out, proto| resp::verbatim(out, proto, text.as_bytes()));
+    write_line(&mut text, &(ctx.hooks.client_info)(ctx, key, conn));
+    ctx.io.reply(key, |out, proto| resp::verbatim(out, proto, text.as_bytes()));
 }
 
 /// `CLIENT LIST [TYPE type | ID id …]`, over all shards.
-pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let mut filter = match filter(&args[2..]) {
         Ok(filter) => filter,
-        Err(text) => return error(core, key, text),
+        Err(text) => return error(ctx, key, text),
     };
-    let Some(proto) = core.rim.conns.get(key).map(|conn| conn.proto) else { return };
+    let Some(proto) = ctx.io.conns.get(key).map(|conn| conn.proto) else { return };
     let ids = filter.ids.clone();
     filter.ids.sort_unstable();
     let write = move |out: &mut Vec<u8>, _, parts| {
@@ -33,9 +33,9 @@ pub fn list(core: &mut Core, key: ConnKey, args: Args<'_>) {
         }
         resp::verbatim(out, proto, text.as_bytes());
     };
-    let bytes_max = core.rim.limits.reply_bytes_max;
-    let then = core.rim.then_list(key, Box::new(write));
-    core.ask(To::All, Question::Clients(filter, bytes_max), then);
+    let bytes_max = ctx.io.limits.reply_bytes_max;
+    let then = ctx.io.then_list(key, Box::new(write));
+    ctx.ask(To::All, Question::Clients(filter, bytes_max), then);
 }
 
 /// Redis's client type of a name. No connection is a master or a replica.

@@ -6,7 +6,7 @@ pub mod list;
 
 use super::{Args, SYNTAX, error, is, ok, quoting};
 use crate::io::conn::{Conn, Flags};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 
@@ -40,89 +40,89 @@ pub fn set_name(conn: &mut Conn, name: &[u8]) {
 }
 
 /// `CLIENT ID`: replies this connection's number.
-pub fn id(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    let Some(id) = core.rim.conns.get(key).map(|conn| conn.id) else { return };
-    core.rim.reply(key, |out, _| resp::int(out, id as i64));
+pub fn id(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    let Some(id) = ctx.io.conns.get(key).map(|conn| conn.id) else { return };
+    ctx.io.reply(key, |out, _| resp::int(out, id as i64));
 }
 
 /// `CLIENT GETNAME`: replies the name, or null without one.
-pub fn getname(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    let extra = core.rim.conns.get(key).and_then(|conn| conn.extra.as_ref());
+pub fn getname(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    let extra = ctx.io.conns.get(key).and_then(|conn| conn.extra.as_ref());
     let name = extra.map(|extra| extra.name.clone()).unwrap_or_default();
-    core.rim.reply(key, |out, proto| match &*name {
+    ctx.io.reply(key, |out, proto| match &*name {
         "" => resp::null(out, proto),
         name => resp::bulk(out, name.as_bytes()),
     });
 }
 
 /// `CLIENT SETNAME name`; an empty name removes it.
-pub fn setname(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn setname(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     if let Err(text) = check_name(CLIENT_NAMES, args[2]) {
-        return error(core, key, text);
+        return error(ctx, key, text);
     }
-    if let Some(conn) = core.rim.conns.get_mut(key) {
+    if let Some(conn) = ctx.io.conns.get_mut(key) {
         set_name(conn, args[2]);
     }
-    ok(core, key);
+    ok(ctx, key);
 }
 
 /// `CLIENT SETINFO LIB-NAME|LIB-VER text`.
-pub fn setinfo(core: &mut Core, key: ConnKey, args: Args<'_>) {
+pub fn setinfo(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let (option, text) = (args[2], args[3]);
     let is_name_of_library = is(option, "lib-name");
     if !is_name_of_library && !is(option, "lib-ver") {
-        return error(core, key, quoting("ERR Unrecognized option '", option, "'"));
+        return error(ctx, key, quoting("ERR Unrecognized option '", option, "'"));
     }
     if let Err(text) = check_name(option, text) {
-        return error(core, key, text);
+        return error(ctx, key, text);
     }
-    if let Some(conn) = core.rim.conns.get_mut(key) {
+    if let Some(conn) = ctx.io.conns.get_mut(key) {
         let text = String::from_utf8_lossy(text).into();
         *(if is_name_of_library { &mut conn.extra().lib_name } else { &mut conn.extra().lib_ver }) = text;
     }
-    ok(core, key);
+    ok(ctx, key);
 }
 
 /// `CLIENT NO-EVICT ON|OFF`: sets a flag that only `CLIENT LIST` and `CLIENT INFO` show.
-pub fn no_evict(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    switch(core, key, args, Flags::NO_EVICT);
+pub fn no_evict(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    switch(ctx, key, args, Flags::NO_EVICT);
 }
 
 /// `CLIENT NO-TOUCH ON|OFF`: sets a flag that only `CLIENT LIST` and `CLIENT INFO` show.
-pub fn no_touch(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    switch(core, key, args, Flags::NO_TOUCH);
+pub fn no_touch(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    switch(ctx, key, args, Flags::NO_TOUCH);
 }
 
 /// Sets a flag to ON or OFF.
-pub fn switch(core: &mut Core, key: ConnKey, args: Args<'_>, flag: Flags) {
+pub fn switch(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, flag: Flags) {
     let on = is(args[2], "on");
     if !on && !is(args[2], "off") {
-        return error(core, key, SYNTAX);
+        return error(ctx, key, SYNTAX);
     }
-    if let Some(conn) = core.rim.conns.get_mut(key) {
+    if let Some(conn) = ctx.io.conns.get_mut(key) {
         conn.flags.set(flag, on);
     }
-    ok(core, key);
+    ok(ctx, key);
 }
 
 /// `CLIENT REPLY ON|OFF|SKIP`: only ON gets a reply.
-pub fn reply(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    let Some(conn) = core.rim.conns.get_mut(key) else { return };
+pub fn reply(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    let Some(conn) = ctx.io.conns.get_mut(key) else { return };
     if is(args[2], "on") {
         conn.flags.set(Flags::REPLY_OFF.or(Flags::REPLY_SKIP), false);
-        ok(core, key);
+        ok(ctx, key);
     } else if is(args[2], "off") {
         conn.flags.set(Flags::REPLY_OFF, true);
     } else if is(args[2], "skip") {
         let is_on = !conn.flags.any(Flags::REPLY_OFF);
         conn.flags.set(Flags::REPLY_SKIP_NEXT, is_on);
     } else {
-        error(core, key, SYNTAX);
+        error(ctx, key, SYNTAX);
     }
 }
 
-pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    super::server::write_help(core, key, "CLIENT", HELP);
+pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    super::server::write_help(ctx, key, "CLIENT", HELP);
 }
 
 const HELP: &[&str] = &[

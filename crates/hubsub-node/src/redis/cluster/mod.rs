@@ -15,9 +15,9 @@ pub use show::{info, links, nodes, shards, slots};
 
 use super::table::{self, Command, Lookup};
 use super::{Args, NOT_A_NUMBER, error, integer, ok, pubsub, quoting, server};
-use crate::io::context::TURN_BYTES;
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use crate::io::listener::ListenerKind;
+use crate::io::shard_io::TURN_BYTES;
 use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::resp::{self, Subscription};
@@ -28,23 +28,23 @@ const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot"
 const DOWN: &str = "CLUSTERDOWN Hash slot not served";
 
 /// True if a client uses the cluster listener.
-pub fn is_client(core: &Core, key: ConnKey) -> bool {
-    core.rim.conns.get(key).is_some_and(|conn| conn.kind == ListenerKind::RedisCluster)
+pub fn is_client(ctx: &Ctx, key: ConnKey) -> bool {
+    ctx.io.conns.get(key).is_some_and(|conn| conn.kind == ListenerKind::RedisCluster)
 }
 
 /// Why a cluster client's command is not executed here: its names have several slots, or one of another node.
 /// For EXEC all queued commands are checked.
-pub fn redirection(core: &Core, key: ConnKey, command: &Command, args: Args<'_>) -> Option<String> {
+pub fn redirection(ctx: &Ctx, key: ConnKey, command: &Command, args: Args<'_>) -> Option<String> {
     let slot =
-        if command.name == "exec" { queued_slot(core, key) } else { one_slot(None, hashed(command, args)) };
+        if command.name == "exec" { queued_slot(ctx, key) } else { one_slot(None, hashed(command, args)) };
     let Ok(slot) = slot else { return Some(CROSS_SLOT.to_owned()) };
     let slot = slot?;
-    match core.rim.states.roster.owner(slot) {
+    match ctx.io.states.roster.owner(slot) {
         Some((_, true)) => None,
         // Redis redirects these too. A client that was notified of a moved slot may already unsubscribe.
         _ if command.name == "sunsubscribe" => None,
         Some((owner, false)) => {
-            let here = host_here(core, key);
+            let here = host_here(ctx, key);
             Some(format!("MOVED {slot} {}:{}", show::host(owner, &here), owner.port))
         }
         None => Some(DOWN.to_owned()),
@@ -67,8 +67,8 @@ fn one_slot(before: Option<u16>, names: Args<'_>) -> Result<Option<u16>, CrossSl
 }
 
 /// The slot of the names in the connection's transaction.
-fn queued_slot(core: &Core, key: ConnKey) -> Result<Option<u16>, CrossSlot> {
-    let extra = core.rim.conns.get(key).and_then(|conn| conn.extra.as_ref());
+fn queued_slot(ctx: &Ctx, key: ConnKey) -> Result<Option<u16>, CrossSlot> {
+    let extra = ctx.io.conns.get(key).and_then(|conn| conn.extra.as_ref());
     let Some(transaction) = extra.and_then(|extra| extra.transaction.as_ref()) else { return Ok(None) };
     transaction.commands.iter().try_fold(None, |slot, command| {
         let args: Vec<&[u8]> = command.iter().map(|arg| &**arg).collect();
@@ -89,37 +89,37 @@ fn hashed<'a, 'b>(command: &Command, args: &'b [&'a [u8]]) -> &'b [&'a [u8]] {
 }
 
 /// The address that a client connected to.
-fn host_here(core: &Core, key: ConnKey) -> String {
-    let local = core.rim.conns.get(key).and_then(|conn| conn.io.local());
+fn host_here(ctx: &Ctx, key: ConnKey) -> String {
+    let local = ctx.io.conns.get(key).and_then(|conn| conn.io.local());
     local.map_or_else(String::new, |address| address.ip().to_canonical().to_string())
 }
 
 /// Applies a new node list of the control plane to this shard. The last shard to apply it makes all shards
 /// notify their clients: a client that learns from one shard that a slot has moved may ask another one, and
 /// would lose its subscription if that shard redirected it back.
-pub fn learn(core: &mut Core, new: &NewRoster) {
-    core.rim.states.roster = Arc::clone(new.roster());
+pub fn learn(ctx: &mut Ctx, new: &NewRoster) {
+    ctx.io.states.roster = Arc::clone(new.roster());
     if new.heard() {
-        for shard in 0..core.rim.mailer.shards() {
-            core.rim.mailer.post(ShardId(shard), Arc::clone(new.roster()));
+        for shard in 0..ctx.io.mailer.shards() {
+            ctx.io.mailer.post(ShardId(shard), Arc::clone(new.roster()));
         }
     }
 }
 
 /// All shards use this list now. Notifies cluster clients of shard channels that belong to another node now,
 /// as when Redis moves a slot: they look up the owner and subscribe there.
-pub fn follow(core: &mut Core, roster: &Arc<Roster>) {
-    if !Arc::ptr_eq(&core.rim.states.roster, roster) {
+pub fn follow(ctx: &mut Ctx, roster: &Arc<Roster>) {
+    if !Arc::ptr_eq(&ctx.io.states.roster, roster) {
         return; // There is a newer list, which is handled on its own.
     }
-    let came_here = core.rim.conns.iter().filter(|(_, conn)| conn.kind == ListenerKind::RedisCluster);
+    let came_here = ctx.io.conns.iter().filter(|(_, conn)| conn.kind == ListenerKind::RedisCluster);
     let keys: Vec<ConnKey> = came_here.map(|(key, _)| key).collect();
     for key in keys {
-        for topic in core.broker.topics_of(key, Namespace::Shard) {
+        for topic in ctx.broker.topics_of(key, Namespace::Shard) {
             if !roster.is_own(slot_of(&topic)) {
-                pubsub::end(core, key, Namespace::Shard, Subscription::SUnsubscribe, &topic);
-                if core.rim.turn_bytes() > TURN_BYTES {
-                    core.flush();
+                pubsub::end(ctx, key, Namespace::Shard, Subscription::SUnsubscribe, &topic);
+                if ctx.io.turn_bytes() > TURN_BYTES {
+                    ctx.flush();
                 }
             }
         }
@@ -127,58 +127,58 @@ pub fn follow(core: &mut Core, roster: &Arc<Roster>) {
 }
 
 /// True for clients of the cluster listener; others get an error.
-fn serves(core: &mut Core, key: ConnKey) -> bool {
-    let serves = is_client(core, key);
+fn serves(ctx: &mut Ctx, key: ConnKey) -> bool {
+    let serves = is_client(ctx, key);
     if !serves {
-        error(core, key, "ERR This instance has cluster support disabled");
+        error(ctx, key, "ERR This instance has cluster support disabled");
     }
     serves
 }
 
 /// `ASKING`, `READONLY`, `READWRITE`: no slot is being migrated and there are no replicas.
-pub fn accept(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    if serves(core, key) {
-        ok(core, key);
+pub fn accept(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    if serves(ctx, key) {
+        ok(ctx, key);
     }
 }
 
 /// `CLUSTER KEYSLOT key`: replies the slot of a channel.
-pub fn keyslot(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    if serves(core, key) {
-        core.rim.reply(key, |out, _| resp::int(out, i64::from(slot_of(args[2]))));
+pub fn keyslot(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    if serves(ctx, key) {
+        ctx.io.reply(key, |out, _| resp::int(out, i64::from(slot_of(args[2]))));
     }
 }
 
 /// `CLUSTER MYID`. A node that is not in the node list returns its run id.
-pub fn myid(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    if serves(core, key) {
-        let (roster, info) = (Arc::clone(&core.rim.states.roster), Arc::clone(&core.rim.info));
+pub fn myid(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    if serves(ctx, key) {
+        let (roster, info) = (Arc::clone(&ctx.io.states.roster), Arc::clone(&ctx.io.info));
         let id = roster.own().map_or(&info.run_id, |(_, own)| &own.id);
-        core.rim.reply(key, |out, _| resp::bulk(out, id.as_bytes()));
+        ctx.io.reply(key, |out, _| resp::bulk(out, id.as_bytes()));
     }
 }
 
 /// `CLUSTER COUNTKEYSINSLOT slot`: there are no keys.
-pub fn countkeysinslot(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    if !serves(core, key) {
+pub fn countkeysinslot(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    if !serves(ctx, key) {
         return;
     }
     match integer(args[2]) {
-        Some(slot) if is_slot(slot) => core.rim.reply(key, |out, _| resp::int(out, 0)),
-        Some(_) => error(core, key, "ERR Invalid slot"),
-        None => error(core, key, NOT_A_NUMBER),
+        Some(slot) if is_slot(slot) => ctx.io.reply(key, |out, _| resp::int(out, 0)),
+        Some(_) => error(ctx, key, "ERR Invalid slot"),
+        None => error(ctx, key, NOT_A_NUMBER),
     }
 }
 
 /// `CLUSTER GETKEYSINSLOT slot count`.
-pub fn getkeysinslot(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    if !serves(core, key) {
+pub fn getkeysinslot(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    if !serves(ctx, key) {
         return;
     }
     match (integer(args[2]), integer(args[3])) {
-        (Some(slot), Some(0..)) if is_slot(slot) => core.rim.reply(key, |out, _| resp::array_header(out, 0)),
-        (Some(_), Some(_)) => error(core, key, "ERR Invalid slot or number of keys"),
-        _ => error(core, key, NOT_A_NUMBER),
+        (Some(slot), Some(0..)) if is_slot(slot) => ctx.io.reply(key, |out, _| resp::array_header(out, 0)),
+        (Some(_), Some(_)) => error(ctx, key, "ERR Invalid slot or number of keys"),
+        _ => error(ctx, key, NOT_A_NUMBER),
     }
 }
 
@@ -187,19 +187,19 @@ fn is_slot(number: i64) -> bool {
 }
 
 /// `CLUSTER REPLICAS id`: no node has replicas.
-pub fn replicas(core: &mut Core, key: ConnKey, args: Args<'_>) {
-    if !serves(core, key) {
+pub fn replicas(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+    if !serves(ctx, key) {
         return;
     }
-    match core.rim.states.roster.by_id(args[2]) {
-        Some(_) => core.rim.reply(key, |out, _| resp::array_header(out, 0)),
-        None => error(core, key, quoting("ERR Unknown node ", args[2], "")),
+    match ctx.io.states.roster.by_id(args[2]) {
+        Some(_) => ctx.io.reply(key, |out, _| resp::array_header(out, 0)),
+        None => error(ctx, key, quoting("ERR Unknown node ", args[2], "")),
     }
 }
 
-pub fn help(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    if serves(core, key) {
-        server::write_help(core, key, "CLUSTER", HELP);
+pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    if serves(ctx, key) {
+        server::write_help(ctx, key, "CLUSTER", HELP);
     }
 }
 
@@ -244,9 +244,9 @@ mod tests {
     }
 
     fn mail(lone: &mut Lone) -> Vec<Mail> {
-        lone.core.flush();
+        lone.ctx.flush();
         let mut mail = Vec::new();
-        lone.core.rim.mailer.own().take(&mut mail);
+        lone.ctx.io.mailer.own().take(&mut mail);
         mail
     }
 
@@ -254,8 +254,8 @@ mod tests {
     fn subscribed() -> (Lone, ConnKey, std::net::TcpStream) {
         let mut lone = Lone::new(Limits::default());
         let (key, peer) = lone.connect();
-        lone.core.rim.conns.get_mut(key).unwrap().kind = ListenerKind::RedisCluster;
-        pubsub::ssubscribe(&mut lone.core, key, &[b"SSUBSCRIBE", b"c"]);
+        lone.ctx.io.conns.get_mut(key).unwrap().kind = ListenerKind::RedisCluster;
+        pubsub::ssubscribe(&mut lone.ctx, key, &[b"SSUBSCRIBE", b"c"]);
         (lone, key, peer)
     }
 
@@ -264,29 +264,29 @@ mod tests {
         let (mut lone, key, _peer) = subscribed();
         let own = if roster("a").is_own(slot_of(b"c")) { "bb" } else { "a" };
         let new = NewRoster::new(roster(own), 2);
-        learn(&mut lone.core, &new);
-        assert!(lone.core.rim.states.roster.owner(slot_of(b"c")).is_some_and(|(_, is_own)| !is_own));
+        learn(&mut lone.ctx, &new);
+        assert!(lone.ctx.io.states.roster.owner(slot_of(b"c")).is_some_and(|(_, is_own)| !is_own));
         assert!(mail(&mut lone).is_empty(), "the other shard has not heard of it");
-        assert_eq!(lone.core.broker.counts(key), (0, 0, 1));
+        assert_eq!(lone.ctx.broker.counts(key), (0, 0, 1));
 
-        learn(&mut lone.core, &new); // As the other shard does.
+        learn(&mut lone.ctx, &new); // As the other shard does.
         for letter in mail(&mut lone) {
-            crate::shard::mail::receive(&mut lone.core, letter);
+            crate::shard::mail::receive(&mut lone.ctx, letter);
         }
-        assert_eq!(lone.core.broker.counts(key), (0, 0, 0));
+        assert_eq!(lone.ctx.broker.counts(key), (0, 0, 0));
     }
 
     #[test]
     fn a_roster_that_was_followed_by_another_moves_nothing() {
         let (mut lone, key, _peer) = subscribed();
         let (own, other) = if roster("a").is_own(slot_of(b"c")) { ("a", "bb") } else { ("bb", "a") };
-        learn(&mut lone.core, &NewRoster::new(roster(other), 1));
+        learn(&mut lone.ctx, &NewRoster::new(roster(other), 1));
         let letters = mail(&mut lone);
         assert_eq!(letters.len(), 1);
-        learn(&mut lone.core, &NewRoster::new(roster(own), 1));
+        learn(&mut lone.ctx, &NewRoster::new(roster(own), 1));
         for letter in letters.into_iter().chain(mail(&mut lone)) {
-            crate::shard::mail::receive(&mut lone.core, letter);
+            crate::shard::mail::receive(&mut lone.ctx, letter);
         }
-        assert_eq!(lone.core.broker.counts(key), (0, 0, 1));
+        assert_eq!(lone.ctx.broker.counts(key), (0, 0, 1));
     }
 }

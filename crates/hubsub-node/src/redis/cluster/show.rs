@@ -4,7 +4,7 @@
 use super::roster::{ClusterNode, Roster};
 use super::slot::SLOTS;
 use super::{Args, host_here, serves};
-use crate::io::core::Core;
+use crate::io::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
 use std::fmt::Write;
@@ -17,16 +17,16 @@ pub fn host<'a>(node: &'a ClusterNode, here: &'a str) -> &'a str {
 }
 
 /// Replies with the node list, for the address that the client connected to.
-fn show(core: &mut Core, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto, &Roster, &str)) {
-    if serves(core, key) {
-        let (roster, here) = (Arc::clone(&core.rim.states.roster), host_here(core, key));
-        core.rim.reply(key, |out, proto| write(out, proto, &roster, &here));
+fn show(ctx: &mut Ctx, key: ConnKey, write: impl FnOnce(&mut Vec<u8>, Proto, &Roster, &str)) {
+    if serves(ctx, key) {
+        let (roster, here) = (Arc::clone(&ctx.io.states.roster), host_here(ctx, key));
+        ctx.io.reply(key, |out, proto| write(out, proto, &roster, &here));
     }
 }
 
 /// `CLUSTER SLOTS`: `[first, last, [host, port, id, {}]]` per range.
-pub fn slots(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    show(core, key, |out, proto, roster, here| {
+pub fn slots(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    show(ctx, key, |out, proto, roster, here| {
         resp::array_header(out, roster.ranges().len());
         for (range, node) in roster.ranges() {
             resp::array_header(out, 3);
@@ -42,8 +42,8 @@ pub fn slots(core: &mut Core, key: ConnKey, _: Args<'_>) {
 }
 
 /// `CLUSTER SHARDS`: `{slots: [first, last, …], nodes: [{…}]}` per node.
-pub fn shards(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    show(core, key, |out, proto, roster, here| {
+pub fn shards(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    show(ctx, key, |out, proto, roster, here| {
         resp::array_header(out, roster.nodes().len());
         for (place, node) in roster.nodes() {
             let ranges = roster.ranges_of(place);
@@ -77,8 +77,8 @@ fn write_node(out: &mut Vec<u8>, proto: Proto, node: &ClusterNode, host: &str) {
 }
 
 /// `CLUSTER NODES`: one line per node, with its ranges at the end. There is no bus port.
-pub fn nodes(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    show(core, key, |out, proto, roster, here| {
+pub fn nodes(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    show(ctx, key, |out, proto, roster, here| {
         resp::verbatim(out, proto, lines(roster, here).as_bytes());
     });
 }
@@ -102,8 +102,8 @@ fn lines(roster: &Roster, here: &str) -> String {
 }
 
 /// `CLUSTER INFO`. A node's epoch is its index.
-pub fn info(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    show(core, key, |out, proto, roster, _| {
+pub fn info(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    show(ctx, key, |out, proto, roster, _| {
         let nodes = roster.nodes().len() as u64;
         let slots = if nodes > 0 { u64::from(SLOTS) } else { 0 };
         let mut text = format!("cluster_state:{}\r\n", if nodes > 0 { "ok" } else { "fail" });
@@ -126,6 +126,6 @@ pub fn info(core: &mut Core, key: ConnKey, _: Args<'_>) {
 }
 
 /// `CLUSTER LINKS`: always empty, because there is no Redis cluster bus.
-pub fn links(core: &mut Core, key: ConnKey, _: Args<'_>) {
-    show(core, key, |out, _, _, _| resp::array_header(out, 0));
+pub fn links(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
+    show(ctx, key, |out, _, _, _| resp::array_header(out, 0));
 }

@@ -87,9 +87,9 @@ fn who_connects_and_closes_without_a_word_is_counted_and_leaves_nothing() {
     for _ in 0..70 {
         drop(TcpStream::connect(b.address).unwrap());
     }
-    b.until(|b| b.lone.core.rim.metrics.links_unauthenticated_total.get() == 70);
+    b.until(|b| b.lone.ctx.io.metrics.links_unauthenticated_total.get() == 70);
     assert!(b.links().is_empty());
-    assert_eq!(b.lone.core.rim.metrics.links_refused_total.get(), 0);
+    assert_eq!(b.lone.ctx.io.metrics.links_refused_total.get(), 0);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_crowd_that_says_nothing_keeps_no_peer_out() {
     b.register("a", 1, &[]);
     let crowd = crowd(&mut b, b"");
     b.until(|b| {
-        b.links().conns.len() == 256 && b.lone.core.rim.metrics.links_unauthenticated_total.get() == 44
+        b.links().conns.len() == 256 && b.lone.ctx.io.metrics.links_unauthenticated_total.get() == 44
     });
     let _a = b.is_dialed("a", 1);
     b.until(|b| b.links().conns.len() == 256);
@@ -112,8 +112,8 @@ fn who_was_turned_away_and_stays_counts_among_the_strangers() {
     let mut b = Shard::new("b");
     b.register("a", 1, &[]);
     let crowd = crowd(&mut b, b"GET / HTTP/1.1\r\n\r\n");
-    b.until(|b| b.lone.core.rim.metrics.links_refused_total.get() == 300);
+    b.until(|b| b.lone.ctx.io.metrics.links_refused_total.get() == 300);
     assert!(b.links().conns.len() <= 256, "{}", b.links().conns.len());
-    assert_eq!(b.lone.core.rim.metrics.links_unauthenticated_total.get(), 0, "each was told why");
+    assert_eq!(b.lone.ctx.io.metrics.links_unauthenticated_total.get(), 0, "each was told why");
     drop(crowd);
 }
