@@ -28,7 +28,7 @@ impl Acknowledgement {
 
     /// The heartbeat that this node sends.
     pub fn beat(&self, controller_term: u64) -> Beat {
-        let acknowledges = self.acknowledged.map_or(0, |acknowledged| acknowledged.controller_term);
+        let acknowledges = self.acknowledged.map_or(0, |known| known.controller_term);
         Beat { controller_term, acknowledges, acknowledgement: self.number }
     }
 
@@ -36,11 +36,11 @@ impl Acknowledgement {
     /// now on and was not before.
     pub fn hear(&mut self, by: Process, controller_term: u64, now: u64) -> bool {
         match &mut self.acknowledged {
-            Some(acknowledged) if acknowledged.controller_term == controller_term => {
-                acknowledged.heard_us = now;
+            Some(known) if known.controller_term == controller_term => {
+                known.heard_us = now;
                 false
             }
-            Some(acknowledged) if acknowledged.controller_term > controller_term => false,
+            Some(known) if known.controller_term > controller_term => false,
             _ => {
                 self.acknowledged = Some(Acknowledged { controller_term, by, heard_us: now });
                 self.number += 1;
@@ -51,15 +51,15 @@ impl Acknowledgement {
 
     /// This process is gone, or its controller term ended: nothing more will be heard from it.
     pub fn lose(&mut self, process: Process) {
-        self.acknowledged.take_if(|acknowledged| acknowledged.by == process);
+        self.acknowledged.take_if(|known| known.by == process);
     }
 
     pub fn lapse(&mut self, now: u64, silence_us: u64) {
-        self.acknowledged.take_if(|acknowledged| now >= acknowledged.heard_us + silence_us);
+        self.acknowledged.take_if(|known| now >= known.heard_us + silence_us);
     }
 
     /// When `lapse` must be called.
     pub fn lapses_at(&self, silence_us: u64) -> u64 {
-        self.acknowledged.map_or(u64::MAX, |acknowledged| acknowledged.heard_us + silence_us)
+        self.acknowledged.map_or(u64::MAX, |known| known.heard_us + silence_us)
     }
 }

@@ -1,7 +1,7 @@
 //! The controller's side: which leader leases may be granted to which process, and which were.
 //!
 //! Every node has one. It receives the heartbeats of its peers and grants leader leases while the control
-//! plane of this node holds a controller term (`controller_term`).
+//! plane of this node holds a controller term.
 //!
 //! Invariants:
 //!
@@ -13,9 +13,9 @@
 //! 2. A granted hub was claimed by the process and is in the table of that very process.
 //! 3. A snapshot gives the version of the current tables and `lease_until_us` at one moment: no grant happens
 //!    in between.
-//! 4. A peer acknowledges this controller term without a break from `acknowledges_from_us` to `acknowledges_until_us`. The first
-//!    is when its acknowledgement number was first received here; the second is when a ping was sent from
-//!    here that it answered with the same number.
+//! 4. A peer acknowledges this controller term without a break from `acknowledges_us` to
+//!    `acknowledges_until_us`. The first is when its acknowledgement number was first received here; the
+//!    second is when a ping was sent from here that it answered with the same number.
 //! 5. A controller term that was not confirmed for one lease length has expired. No majority restores it,
 //!    since another controller may have had that majority meanwhile; only the coordinator does.
 
@@ -33,9 +33,9 @@ pub struct Peer {
     /// When it was last heard from.
     pub heard_us: u64,
     /// Since when it is known to acknowledge this controller term; `None` if it does not.
-    pub acknowledges_from_us: Option<u64>,
-    /// Until when it is known to have acknowledged it since then; before `acknowledges_from_us` until it has answered a
-    /// ping.
+    pub acknowledges_us: Option<u64>,
+    /// Until when it is known to have acknowledged it since then; before `acknowledges_us` until it has
+    /// answered a ping.
     pub acknowledges_until_us: u64,
     /// When the last leader lease ends that was granted to it under this controller term.
     pub lease_until_us: Option<u64>,
@@ -121,16 +121,16 @@ impl Grantor {
     pub fn controller_term(&mut self, number: u64, until_us: u64, confirmed_us: u64, now: u64) {
         let confirmed_us = confirmed_us.min(now);
         match &mut self.controller_term {
-            Some(controller_term) if controller_term.number == number => {
-                controller_term.until_us = controller_term.until_us.max(until_us);
-                controller_term.confirmed_us = controller_term.confirmed_us.max(confirmed_us);
+            Some(term) if term.number == number => {
+                term.until_us = term.until_us.max(until_us);
+                term.confirmed_us = term.confirmed_us.max(confirmed_us);
             }
             _ => {
                 self.controller_term = Some(ControllerTerm { number, until_us, confirmed_us });
                 (self.tables, self.tables_version) = (Tables::new(), 0);
                 self.voters_since_us = now;
                 for peer in self.peers.values_mut() {
-                    (peer.acknowledges_from_us, peer.lease_until_us) = (None, None);
+                    (peer.acknowledges_us, peer.lease_until_us) = (None, None);
                     peer.suspects.clear();
                 }
             }
@@ -142,8 +142,8 @@ impl Grantor {
         self.controller_term = None;
     }
 
-    /// Replaces what may be granted from now on. `controller_term`: the controller term that made the tables; those
-    /// of another one are ignored.
+    /// Replaces what may be granted from now on. Tables of another
+    /// controller term are ignored.
     pub fn tables(&mut self, controller_term: u64, version: u64, tables: Tables) {
         if self.controller_term.is_some_and(|own| own.number == controller_term)
             && version > self.tables_version
@@ -188,14 +188,12 @@ impl Grantor {
     /// The controller term that this node may act under now; 0: none.
     #[must_use]
     pub fn running(&self, now: u64) -> u64 {
-        self.controller_term
-            .filter(|controller_term| now < self.end_of(controller_term))
-            .map_or(0, |controller_term| controller_term.number)
+        self.controller_term.filter(|term| now < self.end_of(term)).map_or(0, |term| term.number)
     }
 
     /// When the controller term, and every leader lease granted under it now, ends if nothing confirms it.
-    fn end_of(&self, controller_term: &ControllerTerm) -> u64 {
-        controller_term.until_us.min(controller_term.confirmed_us + self.timing.lease_us)
+    fn end_of(&self, term: &ControllerTerm) -> u64 {
+        term.until_us.min(term.confirmed_us + self.timing.lease_us)
     }
 
     /// Confirms an unexpired controller term if a majority acknowledges it.
@@ -206,12 +204,11 @@ impl Grantor {
         let until_us = |node: NodeId| {
             let latest = Process { node, incarnation: u64::MAX };
             let (process, peer) = self.peers.range(..=latest).next_back()?;
-            (process.node == node && peer.acknowledges_from_us.is_some())
-                .then_some(peer.acknowledges_until_us)
+            (process.node == node && peer.acknowledges_us.is_some()).then_some(peer.acknowledges_until_us)
         };
         let confirmed_us = self.voters.reached(until_us);
-        if let (Some(controller_term), Some(confirmed_us)) = (&mut self.controller_term, confirmed_us) {
-            controller_term.confirmed_us = controller_term.confirmed_us.max(confirmed_us);
+        if let (Some(term), Some(confirmed_us)) = (&mut self.controller_term, confirmed_us) {
+            term.confirmed_us = term.confirmed_us.max(confirmed_us);
         }
     }
 
@@ -224,13 +221,13 @@ impl Grantor {
 
     /// Handles a process's report of the controller term that it acknowledges.
     pub fn hear(&mut self, process: Process, beat: Beat, now: u64) {
-        let controller_term = self.controller_term.map(|controller_term| controller_term.number);
+        let controller_term = self.controller_term.map(|term| term.number);
         let peer = self.peers.entry(process).or_default();
         peer.heard_us = peer.heard_us.max(now);
         if controller_term != Some(beat.acknowledges) {
-            self.is_changed |= peer.acknowledges_from_us.take().is_some();
-        } else if peer.acknowledges_from_us.is_none() || peer.acknowledgement != beat.acknowledgement {
-            (peer.acknowledges_from_us, peer.acknowledges_until_us, peer.acknowledgement) =
+            self.is_changed |= peer.acknowledges_us.take().is_some();
+        } else if peer.acknowledges_us.is_none() || peer.acknowledgement != beat.acknowledgement {
+            (peer.acknowledges_us, peer.acknowledges_until_us, peer.acknowledgement) =
                 (Some(now), 0, beat.acknowledgement);
             self.is_changed = true;
         }
@@ -240,7 +237,7 @@ impl Grantor {
     pub fn pong(&mut self, process: Process, stamp_us: u64, beat: Beat, now: u64) {
         self.hear(process, beat, now);
         let peer = self.peers.entry(process).or_default();
-        if peer.acknowledges_from_us.is_some() {
+        if peer.acknowledges_us.is_some() {
             peer.acknowledges_until_us = stamp_us.min(now).max(peer.acknowledges_until_us);
             self.confirm(now);
         }
@@ -261,7 +258,7 @@ impl Grantor {
         }
         let table = self.tables.get(&process).filter(|_| controller_term != 0)?;
         // The requester counts the lease from when it sent the request, which was before now.
-        let confirmed_us = self.controller_term.map_or(0, |controller_term| controller_term.confirmed_us);
+        let confirmed_us = self.controller_term.map_or(0, |term| term.confirmed_us);
         let lease_us = (confirmed_us + self.timing.lease_us).saturating_sub(now);
         peer.lease_until_us = peer.lease_until_us.max(Some(now + lease_us));
         Some(Grant {
@@ -287,9 +284,9 @@ impl Grantor {
         }
         Snapshot {
             now_us: now,
-            controller_term: self.controller_term.map_or(0, |controller_term| controller_term.number),
+            controller_term: self.controller_term.map_or(0, |term| term.number),
             tables: self.tables_version,
-            confirmed_us: self.controller_term.map_or(0, |controller_term| controller_term.confirmed_us),
+            confirmed_us: self.controller_term.map_or(0, |term| term.confirmed_us),
             alone_us: None,
             voters_revision: self.voters_revision,
             voters_since_us: self.voters_since_us,

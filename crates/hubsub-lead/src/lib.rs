@@ -9,9 +9,9 @@
 //!
 //! # Integration into a node
 //!
-//! One thread owns [`LeaderLeases`]: shard 0, whose links (link 0 of each peer) carry heartbeats with leader leases
-//! and the frames LeadAsk and LeadGranted. `now` is that shard's monotonic clock in µs. A clock that runs
-//! while the machine sleeps (`CLOCK_BOOTTIME`) is better, since a leader lease is as long as its clock
+//! One thread owns [`LeaderLeases`]: shard 0, whose links (link 0 of each peer) carry heartbeats with leader
+//! leases and the frames LeadAsk and LeadGranted. `now` is that shard's monotonic clock in µs. A clock that
+//! runs while the machine sleeps (`CLOCK_BOOTTIME`) is better, since a leader lease is as long as its clock
 //! measures.
 //!
 //! | event | call |

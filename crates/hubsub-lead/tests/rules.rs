@@ -332,7 +332,7 @@ fn an_acknowledgement_is_known_from_its_report_until_the_last_answered_ping() {
     let mut leases = controlling();
     let heeding = |leases: &mut LeaderLeases| {
         let peer = leases.snapshot(NOW + LEASE).peers[&OTHER].clone();
-        peer.acknowledges_from_us.map(|since| (since, peer.acknowledges_until_us))
+        peer.acknowledges_us.map(|since| (since, peer.acknowledges_until_us))
     };
     let beat = Beat { controller_term: 0, acknowledges: CONTROLLER_TERM, acknowledgement: 3 };
     leases.ping(OTHER, beat, NOW + 10);

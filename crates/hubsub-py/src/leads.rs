@@ -92,8 +92,8 @@ fn peer<'py>(
     peer.set_item("node", node)?;
     peer.set_item("incarnation", incarnation)?;
     peer.set_item("heard_us", row.heard_us)?;
-    peer.set_item("heeds_us", row.acknowledges_from_us)?;
-    let known = row.acknowledges_from_us.filter(|&since_us| row.acknowledges_until_us >= since_us);
+    peer.set_item("heeds_us", row.acknowledges_us)?;
+    let known = row.acknowledges_us.filter(|&since_us| row.acknowledges_until_us >= since_us);
     peer.set_item("heeds_until_us", known.map(|_| row.acknowledges_until_us))?;
     peer.set_item("lead_until_us", row.lease_until_us)?;
     let gave_up: Vec<(u32, u64)> = row.gave_up.iter().map(|&pair: &HubTerm| (pair.0.0, pair.1.0)).collect();

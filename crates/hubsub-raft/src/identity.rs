@@ -49,9 +49,9 @@ impl Identity {
     }
 }
 
-/// A file that exists while this node bootstraps its cluster: created before the cluster's id is stored, removed
-/// after its first entry is on disk. If a node has a cluster but neither an entry nor this file, it has
-/// joined the cluster.
+/// A file that exists while this node bootstraps its cluster: created before the cluster's id is stored,
+/// removed after its first entry is on disk. If a node has a cluster but neither an entry nor this file, it
+/// has joined the cluster.
 pub(crate) struct Bootstrap(PathBuf);
 
 impl Bootstrap {

@@ -12,8 +12,9 @@
 //! another protocol version or sends a frame that is too large. The caller proves itself first, so an
 //! unauthenticated caller gets nothing for an offline attack on the secret.
 //!
-//! Unauthenticated callers have a separate limit, [`UNAUTHENTICATED_MAX`]. At the limit the oldest is disconnected:
-//! a handshake takes milliseconds, so members still get in while unauthenticated peers only connect.
+//! Unauthenticated callers have a separate limit, [`UNAUTHENTICATED_MAX`]. At the limit the oldest is
+//! disconnected: a handshake takes milliseconds, so members still get in while unauthenticated peers only
+//! connect.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

@@ -221,7 +221,7 @@ impl View<'_> {
     /// Since and until when a node acknowledges this controller; the latest process of its name counts.
     fn heeding(&self, node: NodeId) -> Option<(u64, u64)> {
         let (process, peer) = self.snapshot.peers.iter().rfind(|(process, _)| process.node == node)?;
-        let since = peer.acknowledges_from_us.filter(|_| self.is_heard(*process))?;
+        let since = peer.acknowledges_us.filter(|_| self.is_heard(*process))?;
         Some((since, peer.acknowledges_until_us))
     }
 

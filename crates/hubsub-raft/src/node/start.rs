@@ -68,9 +68,9 @@ fn failures(failures: &[(String, String)]) -> String {
 impl<T: Transport> Node<T> {
     /// Bootstraps a cluster of this node alone. A node that is in a cluster remains in it.
     ///
-    /// A node that was admitted to a cluster but that no member has reached bootstraps nothing: that would be a
-    /// second cluster of the same name. A file distinguishes it from the first node that died before its first
-    /// entry.
+    /// A node that was admitted to a cluster but that no member has reached bootstraps nothing: that would be
+    /// a second cluster of the same name. A file distinguishes it from the first node that died before its
+    /// first entry.
     pub async fn bootstrap(&self) -> Result<(), StartError> {
         let inner = &self.inner;
         let failed = |error: &dyn std::fmt::Display| StartError::Raft(error.to_string());

@@ -1,6 +1,6 @@
-//! The head of an HTTP/1.1 message, as far as it is needed here: a start line and fields. `httparse` splits and
-//! checks the fields. It accepts more than this server does, so [`Head::read`] also refuses bare line feeds,
-//! control characters, and bytes that are not UTF-8.
+//! The head of an HTTP/1.1 message, as far as it is needed here: a start line and fields. `httparse` splits
+//! and checks the fields. It accepts more than this server does, so [`Head::read`] also refuses bare line
+//! feeds, control characters, and bytes that are not UTF-8.
 
 use httparse::{EMPTY_HEADER, Header, Status, parse_headers};
 use memchr::{memchr_iter, memmem};

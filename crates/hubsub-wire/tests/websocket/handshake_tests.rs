@@ -96,6 +96,23 @@ fn missing_or_invalid_fields_are_refused() {
 }
 
 #[test]
+fn a_head_that_only_lenient_readers_accept_is_refused() {
+    for line in ["return: a\rb", "delete: \u{7f}", "control: \u{85}", "empty line:\n"] {
+        assert_eq!(refused(&with(line)), Refusal::NotHttp, "{line:?}");
+    }
+    assert_eq!(refused(&format!("\r\n{GOOD}")), Refusal::NotHttp);
+    assert_eq!(refused(&GOOD.replace("\r\nHost", "\nHost")), Refusal::NotHttp);
+}
+
+#[test]
+fn only_its_bytes_limit_the_fields_of_a_head() {
+    let many = with("a:\r\n".repeat(4_000 - GOOD.len() / 4).trim_end());
+    assert!(many.len() <= HEAD_BYTES_MAX);
+    let request = Request::read(many.as_bytes()).expect("valid").expect("complete");
+    assert_eq!((request.host, request.len), ("example.org", many.len()));
+}
+
+#[test]
 fn a_head_without_an_end_is_refused_at_its_limit() {
     let long = vec![b'x'; HEAD_BYTES_MAX];
     assert_eq!(Request::read(&long[1..]), Ok(None));
