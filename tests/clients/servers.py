@@ -28,14 +28,14 @@ PAUSE_S_MAX = 0.02
 request, and often the check waits for that node's processor."""
 
 
-def until(check: Callable[[], T], what: str = "") -> T:
+def until(check: Callable[[], T], what: str = "", pause_s_max: float = PAUSE_S_MAX) -> T:
     """Calls `check` repeatedly until its result is true; returns the result. For changes without a
-    notification."""
+    notification; `pause_s_max=PAUSE_S` for a state that does not last."""
     began = time.monotonic()
     while not (answer := check()):
         waited_s = time.monotonic() - began
         assert waited_s < TIMEOUT_S, f"never became true: {what or check}"
-        select.select([], [], [], min(PAUSE_S_MAX, max(PAUSE_S, waited_s / 10)))
+        select.select([], [], [], min(pause_s_max, max(PAUSE_S, waited_s / 10)))
     return answer
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 from clients.raw import TIMEOUT_S
-from clients.servers import Server, until
+from clients.servers import PAUSE_S, Server, until
 
 from hubsub.testing import Node
 from node.home import Home, home
@@ -179,7 +179,7 @@ def test_a_node_killed_between_staging_and_commit_has_the_stages_and_publishes_o
 def test_a_node_killed_behind_the_commit_record_publishes_at_its_start(node: Home, api: Api) -> None:
     api.stage("a", arrow([("slow:a", "x"), ("slow:b", "y")]))
     thread = committing(api, 0, "a")
-    until(lambda: api.records() == 1)
+    until(lambda: api.records() == 1, pause_s_max=PAUSE_S)
     node.kill()
     thread.join()
     api = Api(node.start())
@@ -206,7 +206,7 @@ def test_a_node_killed_amid_the_move_publishes_each_row_once(node: Home, api: Ap
 def test_a_node_killed_behind_the_move_answers_the_repeated_commit(node: Home, api: Api) -> None:
     api.stage("a", arrow([("chat:a", "x")]))
     thread = committing(api, 7, "a")
-    until(lambda: api.records() == 2)
+    until(lambda: api.records() == 2, pause_s_max=PAUSE_S)
     node.kill()
     thread.join()
     api = Api(node.start())
