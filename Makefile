@@ -14,7 +14,7 @@ CORE := $(VENV)/.core-stamp
 NODE_MODULES := tests/clients/node_modules/.stamp
 QUICK_SPARK := $(VENV)/spark/classes.jsa
 
-export PIP_CONSTRAINT := constraints.txt
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 export CARGO_TERM_COLOR ?= never

@@ -3,13 +3,18 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+BENCHES = str(Path(__file__).parents[1] / "benches")
 HUBSUB = [sys.executable, "-m", "hubsub"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment without the variables that configure `hubsub`, and with `more`."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("HUBSUB_")} | more
+    """This process's environment without the variables that configure `hubsub`, with the benchmark's package, and
+    with `more`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HUBSUB_")}
+    path = os.pathsep.join(filter(None, [BENCHES, inherited.get("PYTHONPATH")]))
+    return inherited | {"PYTHONPATH": path} | more
 
 
 def hubsub(*args: object, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:

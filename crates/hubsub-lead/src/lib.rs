@@ -22,7 +22,7 @@
 //! | link 0 of a peer ended, for whatever reason | `gone(peer, now)` |
 //! | a peer is suspected, or heard again | `suspects(node, yes)` |
 //! | Python: hubs led by this process, by the watch | `routes(all of them, now)` |
-//! | Python: `meta/census` | `voters`, `names_voters` |
+//! | Python: `meta/voters` | `voters`, `names_voters` |
 //! | Python: its own controller term and lease deadline; tables | `controller_term`, `resign`, `tables` |
 //! | the roster: another process has the name of one that was heard | `forget(process)` |
 //! | the roster: a process is no longer registered | `forget_left(process)`, until it is forgotten |

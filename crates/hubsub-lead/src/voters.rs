@@ -1,4 +1,4 @@
-//! The voters of a majority: the record `meta/census` of the coordinator.
+//! The voters of a majority: the record `meta/voters` of the coordinator.
 //!
 //! Registered nodes are not the voters: registrations lapse with their leases, so the few nodes on the
 //! coordinator's side of a partition would become a majority. While `before` is not empty, a majority of both

@@ -71,6 +71,17 @@ macro_rules! frames {
                 }
             }
 
+            /// Name and lane of the frames of a type; `None` if the type is unknown.
+            #[must_use]
+            pub fn of_type(code: u8) -> Option<(&'static str, $crate::Lane)> {
+                match code {
+                    $($code => Some((stringify!($name), $crate::Lane::$lane)),)+
+                    $(_ => <$other>::of_type(code),)?
+                    #[allow(unreachable_patterns, reason = "the other set knows the rest")]
+                    _ => None,
+                }
+            }
+
             /// Appends the whole frame; returns its length.
             pub fn encode(&self, out: &mut Vec<u8>) -> usize {
                 match self {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// The JSON text of a value, which Python decodes to the type of the same fields in `node/types.py`.
+/// The JSON text of a value, which Python decodes to the type of the same fields in `node/status.py`.
 pub fn json<'py>(py: Python<'py>, value: &impl Serialize) -> PyResult<Bound<'py, PyBytes>> {
     let text = serde_json::to_vec(value).map_err(|e| PyRuntimeError::new_err(e.to_string()))?;
     Ok(PyBytes::new(py, &text))

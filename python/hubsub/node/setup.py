@@ -106,7 +106,7 @@ def log_problem(error: OSError, directory: str | Path | None) -> tuple[str, str 
 def write_synced(file: Path, text: str) -> None:
     """Replaces a file so that after a power loss it has either the old or the new text."""
     new = file.with_suffix(".new")
-    with open(new, "w") as out:
+    with open(new, "w", encoding="utf-8") as out:
         out.write(text)
         out.flush()
         os.fsync(out.fileno())

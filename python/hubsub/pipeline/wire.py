@@ -302,12 +302,12 @@ class Wire:
         """
         last: HubSubError | None = None
         target = path + (f"?{urlencode(params, quote_via=quote)}" if params else "")
-        left, queries = list(dict.fromkeys((*servers, *self._access.servers))), set[str]()
+        left, asked = list(dict.fromkeys((*servers, *self._access.servers))), set[str]()
         while left:
             server = left.pop(0)
-            if server in queries:
+            if server in asked:
                 continue
-            queries.add(server)
+            asked.add(server)
             try:
                 connection, answer = self._ask(server, method, target, body, kind)
             except BROKEN as broken:

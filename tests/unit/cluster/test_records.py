@@ -59,11 +59,12 @@ def test_fields_of_another_version_are_kept(record: Record) -> None:
     assert again == value
 
 
-def test_a_newer_format_is_refused_with_both_versions_named() -> None:
-    value = json.loads(format_of(ClusterRecord(id="c0ffee"))) | {"format": FORMAT + 1, "id": ["other"]}
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+def test_another_format_is_refused_with_both_versions_named(other: int) -> None:
+    value = json.loads(format_of(ClusterRecord(id="c0ffee"))) | {"format": other, "id": ["other"]}
     with pytest.raises(RecordFormatError) as caught:
         parse(ClusterRecord, "meta/cluster", json.dumps(value).encode())
-    assert f"meta/cluster has format {FORMAT + 1}, this version reads {FORMAT}" in str(caught.value)
+    assert f"meta/cluster has format {other}, this version reads {FORMAT}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -73,10 +74,10 @@ def test_a_newer_format_is_refused_with_both_versions_named() -> None:
         b"\xff",
         b"[]",
         b"{}",
-        b'{"format":1}',
+        b'{"format":2}',
         b'{"format":"1","incarnation":7}',
-        b'{"format":1,"incarnation":"7"}',
-        b'{"format":1,"incarnation":7,"capacity":0}',
+        b'{"format":2,"incarnation":"7"}',
+        b'{"format":2,"incarnation":7,"capacity":0}',
     ],
 )
 def test_what_is_no_record_is_refused_with_its_key(value: bytes) -> None:

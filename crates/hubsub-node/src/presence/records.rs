@@ -7,7 +7,7 @@
 //!
 //! Each node records its own members, under the reference of the join, which metadata updates do not change.
 //! For members of a dead process the node that stores the records adds the leaves
-//! (`hubsub.control.departures`).
+//! (`hubsub.control.leave_events`).
 //!
 //! Invariants: one record per member is in flight at most, so a join never follows the leave. A refused
 //! record is retried, with the time of the event. So a record may occur twice, and none is missing except

@@ -97,8 +97,8 @@ impl Broker {
     }
 
     pub(super) fn matching(&mut self, namespace: Namespace, topic: &[u8]) -> Option<Rc<[u32]>> {
-        let requests = namespace == Namespace::Global && !self.patterns.is_empty();
-        requests.then(|| self.patterns.matching(topic))
+        let has_patterns = namespace == Namespace::Global && !self.patterns.is_empty();
+        has_patterns.then(|| self.patterns.matching(topic))
     }
 
     /// A committed record for the connections of this shard: first those subscribed to the topic, then those

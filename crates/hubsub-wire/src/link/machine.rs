@@ -6,14 +6,14 @@
 
 use super::clock::{Clock, Offset};
 use super::credit::Window;
-use super::decode::{Decoded, decode};
+use super::decode::Raw;
 use super::end::End;
 use super::frame::Frame;
 use super::handshake::{Handshake, Identity, Peer, Refused, Step, refused};
 use super::outbox::{Counters, Outbox, Sent};
 use super::parts::Status;
 use super::{HANDSHAKE_FRAME_BYTES_MAX, Lane, LinkLimits, Now, Refusal};
-use hubsub_message::NodeMessage;
+use hubsub_message::{FrameError, NodeMessage};
 use std::sync::Arc;
 
 /// Longest text in a Bye or a Refuse, in bytes; longer ones are truncated.
@@ -134,15 +134,47 @@ impl Link {
             Phase::Up(_) => (self.limits.frame_bytes_max, true),
             Phase::Over => return Err(End::Left),
         };
-        let (frame, bytes) = match decode(input, bytes_max) {
-            Ok(Decoded::Incomplete { needed }) => return Ok(Next::Incomplete(needed)),
-            Ok(Decoded::Frame { frame, bytes }) => (frame, bytes),
-            Err(error) if is_up => return Err(self.fail(End::Bad(error))),
-            Err(error) => return Err(self.turn_away(refused(Refusal::Stranger, &error.to_string()))),
+        let raw = match Raw::split(input, bytes_max) {
+            Ok(Ok(raw)) => raw,
+            Ok(Err(needed)) => return Ok(Next::Incomplete(needed)),
+            Err(error) => return Err(self.bad(is_up, error)),
+        };
+        // A frame that may not come now is refused before memory is taken for it.
+        if let Some((name, lane)) = Frame::of_type(raw.code) {
+            if !is_up && lane != Lane::Handshake {
+                let text = format!("frame out of place: {name}");
+                return Err(self.turn_away(refused(Refusal::Stranger, &text)));
+            }
+            if is_up && !self.has_credit(lane, raw.bytes) {
+                return Err(self.fail(End::WithoutCredit(lane)));
+            }
+        }
+        let bytes = raw.bytes;
+        let frame = match raw.decode() {
+            Ok(frame) => frame,
+            Err(error) => return Err(self.bad(is_up, error)),
         };
         self.out.counters.frames_in += 1;
         self.out.counters.bytes_in += bytes as u64;
         if is_up { self.take(frame, bytes, now) } else { self.shake(frame, &input[..bytes], now) }
+    }
+
+    /// Ends the link over a frame that is invalid.
+    fn bad(&mut self, is_up: bool, error: FrameError) -> End {
+        if is_up {
+            self.fail(End::Bad(error))
+        } else {
+            self.turn_away(refused(Refusal::Stranger, &error.to_string()))
+        }
+    }
+
+    /// Counts a frame of this lane; false if the peer may not send it yet.
+    fn has_credit(&mut self, lane: Lane, bytes: usize) -> bool {
+        match lane {
+            Lane::Live => self.live_in.receive(bytes),
+            Lane::Reads => self.reads_in.receive(bytes),
+            _ => true,
+        }
     }
 
     fn shake<'a>(&mut self, frame: Frame<'a>, raw: &[u8], now: Now) -> Result<Next<'a>, End> {
@@ -166,14 +198,6 @@ impl Link {
     }
 
     fn take<'a>(&mut self, frame: Frame<'a>, bytes: usize, now: Now) -> Result<Next<'a>, End> {
-        let is_credited = match frame.lane() {
-            Lane::Live => self.live_in.receive(bytes),
-            Lane::Reads => self.reads_in.receive(bytes),
-            _ => true,
-        };
-        if !is_credited {
-            return Err(self.fail(End::WithoutCredit(frame.lane())));
-        }
         match frame {
             Frame::Ping { stamp_us, status } => {
                 self.peer_status = status;

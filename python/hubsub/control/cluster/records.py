@@ -2,7 +2,7 @@
 
 Every value has a `format`. Unknown fields are preserved when this version writes the value again, so that an
 older controller loses nothing of a newer one. A change that an older version must not ignore raises the
-format; a value of a newer format is refused with an error that names both versions.
+format; a value of another format is refused with an error that names both versions.
 
 Invariant: `parse(cls, key, format_of(record)) == record`. Room records have another encoding: see `buckets`.
 """
@@ -15,7 +15,7 @@ import msgspec
 
 from hubsub.errors import RecordDamagedError, RecordFormatError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Format of all values here. Raised when a version that does not know the change would do harm."""
 
 CLUSTER, INCARNATION, VOTERS, CONTROLLER_TERM = (
@@ -169,7 +169,7 @@ def parse(cls: type[R], key: str, value: bytes) -> R:
     """Decodes a record.
 
     Raises:
-        RecordFormatError: a newer version wrote it.
+        RecordFormatError: another version wrote it.
         RecordDamagedError: it is no such record.
     """
     try:
@@ -177,7 +177,7 @@ def parse(cls: type[R], key: str, value: bytes) -> R:
         format_seen = fields.pop("format")
         if not isinstance(format_seen, int):
             raise TypeError("format is no number")
-        if format_seen > FORMAT:
+        if format_seen != FORMAT:
             raise RecordFormatError(value=f"{key} has format {format_seen}, this version reads {FORMAT}")
         rest = {name: fields.pop(name) for name in fields.keys() - _known(cls)}
         return msgspec.convert(fields | {"rest": rest}, cls)

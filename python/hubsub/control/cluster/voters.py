@@ -197,7 +197,7 @@ def _latest(peers: Mapping[ProcessId, Peer]) -> Mapping[str, tuple[int, Peer]]:
 
 
 def _is_most(counted: Collection[str], names: Collection[str]) -> bool:
-    """Whether nodes are more than half of `became_voter`; true if that is empty."""
+    """Whether nodes are more than half of `counted`; true if that is empty."""
     return not counted or 2 * sum(name in names for name in counted) > len(counted)
 
 

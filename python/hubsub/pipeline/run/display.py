@@ -99,7 +99,7 @@ class Progress:
 def progress_text(tally: Tally, what: str = "scanned") -> str:
     """A tally as text.
 
-    >>> said(Tally(batches=2, records=5_000, lag=3, rate=1_234.5))
+    >>> progress_text(Tally(batches=2, records=5_000, lag=3, rate=1_234.5))
     '5,000 records scanned in 2 batches, 1,234 a second, 3 behind'
     """
     batches = f"{tally.batches:,} batch{'' if tally.batches == 1 else 'es'}"

@@ -1,4 +1,4 @@
-//! Removal of unused rooms (docs/protocol/moves.md#a-room-is-forgotten): the control plane requests the leader of
+//! Removal of unused rooms (docs/protocol/moves.md#a-room-is-forgotten): the control plane asks the leader of
 //! a room's hub whether the room is in use, and has the leader give it up before its record is removed.
 //!
 //! Invariants: a room that this process gave up is not served here under any revision: the table has no place

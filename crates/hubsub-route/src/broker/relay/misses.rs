@@ -144,7 +144,7 @@ impl Broker {
         self.topics.get(id).shard != NOWHERE
     }
 
-    /// Buffers a request for a room, and requests for the room's place once; returns the request if the buffer is
+    /// Buffers a request for a room, and asks for the room's place once; returns the request if the buffer is
     /// full.
     pub(super) fn miss(
         &mut self,

@@ -142,6 +142,10 @@ impl Broker {
 
     /// Applies a change of a node's set on this shard.
     pub(in crate::broker) fn hold_patterns(&mut self, change: &PatternChange, sink: &mut impl Sink) {
+        if self.relay.is_alone {
+            // This shard learns of the cluster in a moment, and of its nodes after that.
+            return;
+        }
         let shards = self.shards;
         let Broker { relay, patterns, groups, .. } = self;
         let mut held = (patterns, &mut groups.table);

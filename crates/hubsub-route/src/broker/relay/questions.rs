@@ -1,5 +1,5 @@
 //! Requests about a room that do not create it: number of subscribers, history. The room's home answers, or
-//! requests its leader. If the room's place is not known here, or no leader is reachable, they wait like
+//! asks its leader. If the room's place is not known here, or no leader is reachable, they wait like
 //! publishes; requests for entries are repeated by the requester instead.
 //!
 //! Invariant: a waiting request is answered once: by the home, or with an error when its time has passed; if
