@@ -142,6 +142,7 @@ def test_an_unknown_variable_is_told_with_the_nearest_known_one() -> None:
 def test_every_variable_that_the_project_reads_is_known(repository: Path) -> None:
     files = [
         repository / "Makefile",
+        *repository.glob("benches/hubsub_bench/*.py"),
         *repository.glob("python/hubsub/**/*.py"),
         *repository.glob("scripts/*"),
     ]

@@ -110,6 +110,17 @@ fn a_group_goes_on_where_it_was_when_members_come_back() {
 }
 
 #[test]
+fn a_consumer_is_listed_once_its_stored_position_is_read() {
+    let (mut net, mut rows) = (Net::new(SHARDS, CONNS, durable()), Rows::default());
+    let home = net.brokers[0].topics.shard_of_room(b"a").0;
+    join(&mut net, 1, 0);
+    net.settle();
+    assert!(net.act(home, |b, w| b.consumers(w)).is_empty(), "its lag is unknown");
+    settle(&mut net, &mut rows);
+    assert_eq!(net.act(home, |b, w| b.consumers(w)).len(), 1);
+}
+
+#[test]
 fn what_is_not_acknowledged_in_its_time_goes_to_others_and_then_to_the_dead() {
     let (mut net, mut rows) = (Net::new(SHARDS, CONNS, durable()), Rows::default());
     let limits = hubsub_types::Limits { consumer_tries_max: 3, consumer_ack_ms: 100, ..Default::default() };

@@ -189,10 +189,11 @@ impl Output {
         const KEPT: usize = 64;
         debug_assert!(self.counted_replies == 0);
         debug_assert!(self.is_idle() && self.pending_bytes() == 0 && self.confirms + self.questions == 0);
-        self.pieces.shrink_to(KEPT);
-        self.queue.shrink_to(KEPT);
-        self.slots.shrink_to(KEPT);
-        self.own_publishes.shrink_to(KEPT);
+        // This runs for each delivery to an idle client: the calls are made only if there is something to free.
+        macro_rules! shrink {
+            ($($list:ident),*) => { $(if self.$list.capacity() > KEPT { self.$list.shrink_to(KEPT) })* };
+        }
+        shrink!(pieces, queue, slots, own_publishes);
         (self.head_sent, self.first_slot, self.soft_since_ms, self.logged_slot) = (0, 0, None, None);
         (self.popped, self.oldest, self.empty, self.latest, self.is_writable) = (0, 0, 0, None, false);
     }

@@ -404,7 +404,8 @@ impl Broker {
         }
     }
 
-    /// All consumers whose room is led here, in order of their names.
+    /// All consumers whose room is led here, in order of their names, but for those whose stored position has
+    /// not been read yet.
     pub fn consumers(&mut self, sink: &impl Sink) -> Vec<ConsumerInfo> {
         let mut sources: Vec<Arc<[u8]>> = self.consumers.by_source.keys().cloned().collect();
         sources.sort_unstable();
@@ -415,7 +416,7 @@ impl Broker {
                 self.groups.table.find(&source).map_or(0, |id| self.groups.table.get(id).counts.total());
             let consumer = self.consumers.by_source.get(&source)?;
             let (position, lag, given) = (consumer.position(), consumer.lag(last), consumer.given() as u64);
-            Some(ConsumerInfo { source, position, lag, given, members })
+            consumer.loading_ms.is_none().then_some(ConsumerInfo { source, position, lag, given, members })
         };
         sources.into_iter().filter_map(info).collect()
     }
