@@ -1,8 +1,8 @@
 """Runs failed tests once more, alone, and evaluates the result.
 
-A test that fails among others and passes alone is unsteady: a defect. `docs/unsteady.md` lists the known ones with
-their causes, at most `LISTED_MAX`. One that is listed is reported and does not block; one that is not fails the run.
-A test that also fails alone has failed, and so has a run with many failures, or one that could not collect its tests.
+A test that fails among others and passes alone is unsteady: a defect to be fixed, which is reported but does
+not block. A test that also fails alone has failed, and so has a run with many failures, or one that could not
+collect its tests.
 """
 
 import itertools
@@ -15,14 +15,8 @@ from typing import NamedTuple
 
 AGAIN_MAX = 5
 """More failures than this are no accident."""
-LISTED_MAX = 3
-"""More unsteady tests than this may not be listed."""
 LINES = 12
 """Last lines of an error in the summary."""
-ROW = re.compile(r"^\| `(?P<test>[^`]+)` +\|(?P<cells>.*)\|$")
-"""Row of a test in the list."""
-CELLS = 3
-"""Cells of a row after the test: since, cause, what will be done."""
 TESTS_FAILED = 1
 """pytest's exit code if tests failed and nothing else went wrong."""
 CARGO_FAILED = re.compile(r"^    (?P<test>[\w:]+)$|^error: test failed, to rerun pass `(?P<binary>[^`]+)`$")
@@ -56,39 +50,6 @@ def to_run_again(code: int, failures: list[Failure]) -> list[str]:
     few = 0 < len(failures) <= AGAIN_MAX
     alone = code == TESTS_FAILED and few and all(failure.is_test for failure in failures)
     return [failure.test for failure in failures] if alone else []
-
-
-def listed(path: Path) -> list[str]:
-    """The tests that a page lists as unsteady, in the form of `Failure.test`.
-
-    Raises:
-        ValueError: a row has an empty cell, or more or fewer than it should.
-    """
-    tests = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not (row := ROW.match(line)):
-            continue
-        cells = [cell.strip() for cell in row["cells"].split("|")]
-        if len(cells) != CELLS or not all(cells):
-            raise ValueError(f"{path.name}: a row needs test, since, cause, and what will be done: {line}")
-        tests.append(row["test"])
-    return tests
-
-
-def complaints(met: list[Failure], known: list[str]) -> list[str]:
-    """Why a run fails although each of its tests passed, among others or alone; empty if it does not.
-
-    Args:
-        met: The unsteady tests of the run.
-        known: The tests that are listed.
-    """
-    found = []
-    if len(known) > LISTED_MAX:
-        found.append(f"docs/unsteady.md lists {len(known)} tests, and at most {LISTED_MAX} are allowed")
-    new = [failure.test for failure in met if failure.test not in known]
-    if new:
-        found.append(f"unsteady and not listed in docs/unsteady.md: {', '.join(new)}")
-    return found
 
 
 def shown(failures: list[Failure]) -> str:

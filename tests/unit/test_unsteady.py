@@ -1,4 +1,4 @@
-"""scripts/unsteady.py: which failed tests are rerun alone, which the list excuses, and how `make test` uses it."""
+"""scripts/unsteady.py: which failed tests are rerun alone, and how `make test` uses the result."""
 
 from __future__ import annotations
 
@@ -92,50 +92,6 @@ def test_the_summary_names_each_unsteady_test_with_the_end_of_its_error(unsteady
     assert shown[:2] == ["unsteady: failed among others, passed alone", "  a.py::test_a"]
     assert shown[-1].strip() == "line 49" and len(shown) == 2 + unsteady.LINES
     assert unsteady.shown([]) == ""
-
-
-def test_the_list_names_few_tests_and_each_exists(unsteady: Any) -> None:
-    tests = unsteady.listed(ROOT / "docs" / "unsteady.md")
-    assert unsteady.complaints([], tests) == []
-    for test in tests:
-        path, _, name = test.partition("::")
-        if name:  # Of pytest; those of cargo begin with its arguments.
-            assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(), test
-
-
-def test_a_row_of_the_list_has_test_date_cause_and_plan(unsteady: Any, tmp_path: Path) -> None:
-    page = tmp_path / "unsteady.md"
-    head = "Of `a.py::test_z`.\n\n| test | since | cause | what will be done |\n|---|---|---|---|\n"
-    page.write_text(
-        f"{head}| `a.py::test_a[x]` | July 2026 | a pause | a wait |\n| `--lib tests::b` | a | b | c |\n"
-    )
-    assert unsteady.listed(page) == ["a.py::test_a[x]", "--lib tests::b"]
-    page.write_text(head)
-    assert unsteady.listed(page) == []
-    for cells in ("July 2026 | | a wait", "July 2026 | a pause", "July 2026 | a pause | a wait | more"):
-        page.write_text(f"{head}| `a.py::test_a` | {cells} |\n")
-        with pytest.raises(ValueError, match="a row needs test, since, cause"):
-            unsteady.listed(page)
-
-
-@pytest.mark.parametrize(
-    "met, known, expected",
-    [
-        ("", "", []),
-        ("", "a b c", []),
-        ("a", "a b c", []),
-        ("", "a b c d", ["lists 4 tests"]),
-        ("a", "", ["not listed in docs/unsteady.md: a"]),
-        ("a b c", "b", ["not listed in docs/unsteady.md: a, c"]),
-        ("e", "a b c d", ["lists 4 tests", "not listed in docs/unsteady.md: e"]),
-    ],
-)
-def test_a_run_fails_if_it_meets_an_unlisted_unsteady_test_or_the_list_is_long(
-    unsteady: Any, met: str, known: str, expected: list[str]
-) -> None:
-    found = unsteady.complaints([unsteady.Failure(test, True, "") for test in met.split()], known.split())
-    assert len(found) == len(expected)
-    assert all(part in complaint for part, complaint in zip(expected, found, strict=True)), found
 
 
 @pytest.mark.parametrize(
