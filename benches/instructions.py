@@ -81,7 +81,7 @@ def instructions(server: Path, load: Path, row: Row, publishes: int) -> int:
 
 
 def per_delivery(server: Path, load: Path, row: Row) -> float:
-    """Instructions per delivery."""
+    """Instructions of one delivery, without those of start and end."""
     few, many = (instructions(server, load, row, publishes) for publishes in (row.few, row.many))
     return (many - few) / ((row.many - row.few) * row.deliveries)
 

@@ -35,10 +35,10 @@ SHORT_WORDS: Final = 3
 
 LIMITS: Final[dict[str, int]] = {
     "headless": 1,
-    "told": 9,
+    "told": 5,
     "behind": 3,
     "under way": 0,
-    "stands": 4,
+    "stands": 3,
     SHORT: 0,
 }
 """The highest allowed count per phrase: what is left is a name in code, quoted output, or the right word."""
