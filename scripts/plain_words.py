@@ -35,10 +35,10 @@ SHORT_WORDS: Final = 3
 
 LIMITS: Final[dict[str, int]] = {
     "headless": 1,
-    "told": 5,
+    "told": 3,
     "behind": 3,
     "under way": 0,
-    "stands": 3,
+    "stands": 2,
     SHORT: 0,
 }
 """The highest allowed count per phrase: what is left is a name in code, quoted output, or the right word."""
