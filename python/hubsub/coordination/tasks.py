@@ -6,7 +6,7 @@ from typing import Any
 
 
 async def wait_set(event: asyncio.Event, within_s: float | None) -> None:
-    """Waits until an event is set, at most so many seconds; None: without a limit."""
+    """Waits until an event is set, for at most `within_s` seconds; None sets no limit."""
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             await event.wait()
