@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from command_line import environment
 
 from hubsub.pipeline.cli import app
 from hubsub.pipeline.session import connect
@@ -15,19 +16,21 @@ __all__ = ["drivers", "places"]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Two cores, two attempts per task, no web UI, one shuffle partition."""
+    """Two cores, two attempts per task, no web UI, one shuffle partition; its workers find the benchmark's package."""
     directory = tmp_path_factory.mktemp("spark")
-    session = connect(
-        "local[2,2]",
-        {
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.warehouse.dir": str(directory / "warehouse"),
-            "spark.driver.memory": "1g",
-            "spark.driver.defaultJavaOptions": JAVA,
-            "spark.log.level": "ERROR",
-        },
-        app="hubsub-tests",
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+        session = connect(
+            "local[2,2]",
+            {
+                "spark.sql.shuffle.partitions": "1",
+                "spark.sql.warehouse.dir": str(directory / "warehouse"),
+                "spark.driver.memory": "1g",
+                "spark.driver.defaultJavaOptions": JAVA,
+                "spark.log.level": "ERROR",
+            },
+            app="hubsub-tests",
+        )
     yield session
     session.stop()
 
