@@ -446,7 +446,7 @@ impl Shard {
             crate::mqtt::retry_missing(&mut self.ctx);
             crate::mqtt::start_takeovers(&mut self.ctx);
         }
-        let is_over = |row: &_| crate::mqtt::retained_is_expired(row, now.wall_us);
+        let is_over = |row: &_| hubsub_mqtt::is_expired(row, now.wall_us);
         self.ctx.broker.sweep_rows(now, is_over, &mut self.ctx.io);
         if u64::from(self.ctx.io.second()).is_multiple_of(FADE_S) {
             self.ctx.broker.busiest.fade();

@@ -1,5 +1,6 @@
 //! Types that all other crates of HubSub share: identifiers, limits, error codes, room classes, topic and
-//! room names. Data and pure functions on it; no I/O, no clock, no dependency but a byte search (memchr) and serde.
+//! room names, shared bytes. Data and pure functions on it; no I/O, no clock, no dependency but a byte search
+//! (memchr) and serde.
 
 pub mod class;
 pub mod error;
@@ -8,6 +9,7 @@ pub mod limits;
 pub mod names;
 pub mod protocol;
 pub mod qos;
+pub mod shared;
 mod tables;
 
 pub use class::{Class, ClassTable, Durability, History, OnGap, OnSlow, ShareKey, ShareStrategy};

@@ -46,10 +46,10 @@ impl Aliases {
 /// Topic aliases of the server: the first topics sent, as many as the client accepts. Most clients accept
 /// none and cost one pointer.
 #[derive(Debug, Default)]
-pub struct OwnAliases(Option<Box<Told>>);
+pub struct OwnAliases(Option<Box<Assigned>>);
 
 #[derive(Debug)]
-struct Told {
+struct Assigned {
     /// Topic Alias Maximum of the client.
     max: u16,
     topics: HashMap<Box<str>, u16>,
@@ -57,7 +57,7 @@ struct Told {
 
 impl OwnAliases {
     pub(super) fn new(max: u16) -> OwnAliases {
-        OwnAliases((max > 0).then(|| Box::new(Told { max, topics: HashMap::new() })))
+        OwnAliases((max > 0).then(|| Box::new(Assigned { max, topics: HashMap::new() })))
     }
 
     /// Whether the client accepts none.
@@ -73,17 +73,17 @@ impl OwnAliases {
         self.0.as_ref()?.topics.get(topic).copied()
     }
 
-    /// An alias for the topic of the next message, if one is free. It is in use after [`OwnAliases::told`].
+    /// An alias for the topic of the next message, if one is free. It is in use after [`OwnAliases::sent`].
     #[must_use]
     pub fn free(&self) -> Option<u16> {
-        let Told { max, topics } = &**self.0.as_ref()?;
+        let Assigned { max, topics } = &**self.0.as_ref()?;
         (topics.len() < usize::from(*max)).then(|| topics.len() as u16 + 1)
     }
 
     /// The client was sent a topic with the alias from [`OwnAliases::free`].
-    pub fn told(&mut self, topic: &str) {
-        if let (Some(alias), Some(told)) = (self.free(), &mut self.0) {
-            told.topics.insert(topic.into(), alias);
+    pub fn sent(&mut self, topic: &str) {
+        if let (Some(alias), Some(assigned)) = (self.free(), &mut self.0) {
+            assigned.topics.insert(topic.into(), alias);
         }
     }
 }

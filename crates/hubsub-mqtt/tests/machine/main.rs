@@ -1,5 +1,5 @@
-//! The machine of a connection: each rule by its own test, random orders of packets and results against models, and
-//! fixed samples of what clients may send.
+//! The machine of a connection: each rule by its own test, random orders of packets and results against
+//! models, and fixed samples of what clients may send.
 
 mod any_client;
 #[allow(dead_code, reason = "the codec's tests use the rest")]

@@ -1,5 +1,5 @@
-//! Fixed samples of fuzz inputs, in `fuzz/sample/mqtt_client`: inputs of clients after their CONNECT. Findings of the
-//! fuzzer are added there.
+//! Fixed samples of fuzz inputs, in `fuzz/sample/mqtt_client`: inputs of clients after their CONNECT.
+//! Findings of the fuzzer are added there.
 
 use crate::any_client;
 use crate::samples::{samples, with_a_wrong_byte};

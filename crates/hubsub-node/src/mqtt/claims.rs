@@ -7,13 +7,14 @@
 
 use super::handover::{self, post};
 use super::store::{Stored, stored};
-use super::takeover::{self, Found};
-use super::{connect, takeover_read};
+use super::{connect, takeover, takeover_read};
 use crate::io::context::Ctx;
 use crate::io::inbox::LETTER_BYTES;
 use crate::io::internal_client;
 use crate::io::shard_io::Io;
 use crate::io::shard_io::Timer;
+use hubsub_mqtt::Found;
+use hubsub_mqtt::rooms::{claim_id, claim_room};
 use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
 use hubsub_wire::mqtt::Reason;
@@ -70,9 +71,6 @@ pub enum ClaimAsked {
     Claim(Box<str>, Token),
 }
 
-/// The prefix of the rooms of client ids.
-const ROOMS: &str = "$claim/";
-
 /// Claims an id for a connection.
 pub(super) fn claim(ctx: &mut Ctx, id: Box<str>, claimant: Claimant) {
     let shard = shard_of(ctx, &id);
@@ -127,14 +125,14 @@ pub fn answered(ctx: &mut Ctx, asked: ClaimAsked, outcome: Result<u64, ErrorCode
 /// A message in the room of an id.
 pub fn heard(ctx: &mut Ctx, room: &[u8], content: &[u8]) {
     let word = std::str::from_utf8(content).ok().and_then(|text| text.parse::<Word>().ok());
-    if let (Some(id), Some(word)) = (id_of(room), word) {
+    if let (Some(id), Some(word)) = (claim_id(room), word) {
         event(ctx, |ctx, token, actions| ctx.io.states.mqtt.claims.heard(&id, word, token, actions));
     }
 }
 
 /// Messages in that room may have been missed.
 pub fn missed(ctx: &mut Ctx, room: &[u8]) {
-    if let Some(id) = id_of(room) {
+    if let Some(id) = claim_id(room) {
         event(ctx, |ctx, _, actions| ctx.io.states.mqtt.claims.missed(&id, actions));
     }
 }
@@ -156,17 +154,17 @@ fn event(ctx: &mut Ctx, event: impl FnOnce(&mut Ctx, Option<Token>, &mut Vec<Act
             Action::Displace(who) => post(ctx, who.shard, MqttMail::Displaced(who.conn)),
             Action::Yield(who, to) => post(ctx, who.shard, MqttMail::Yield(who.conn, to)),
             Action::Watch(id) => {
-                let room = room_of(&id);
-                ctx.watch(room.as_bytes(), ClaimAsked::Watch(id));
+                let room = claim_room(&id);
+                ctx.watch(&room, ClaimAsked::Watch(id));
             }
-            Action::Unwatch(id) => ctx.unwatch(room_of(&id).as_bytes()),
+            Action::Unwatch(id) => ctx.unwatch(&claim_room(&id)),
             Action::Say(id, word) => {
-                let room = room_of(&id);
+                let room = claim_room(&id);
                 let asked = match word {
                     Word::Claim(token, _) => Some(ClaimAsked::Claim(id, token)),
                     Word::Released(_) | Word::Again(_) => None,
                 };
-                ctx.say_in(room.as_bytes(), word.to_string().as_bytes(), asked);
+                ctx.say_in(&room, word.to_string().as_bytes(), asked);
             }
             Action::Wait(id, of) => {
                 let at_ms = ctx.io.now.mono_ms + ctx.io.limits.mqtt_takeover_ms;
@@ -186,23 +184,6 @@ pub fn home_of(id: &str, shards: u16) -> ShardId {
     internal_client::shard_of(id.as_bytes(), shards)
 }
 
-/// Escapes an id to one level of a room name.
-pub(super) fn escaped(id: &str) -> String {
-    id.replace('%', "%25").replace('/', "%2F")
-}
-
-pub(super) fn unescaped(level: &str) -> String {
-    level.replace("%2F", "/").replace("%25", "%")
-}
-
-fn room_of(id: &str) -> String {
-    format!("{ROOMS}{}", escaped(id))
-}
-
-fn id_of(room: &[u8]) -> Option<String> {
-    Some(unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ROOMS)?))
-}
-
 /// A unique token for a claim of a client id.
 pub(super) fn new_token(io: &mut Io) -> Token {
     io.states.mqtt.claimed += 1;
@@ -210,19 +191,4 @@ pub(super) fn new_token(io: &mut Io) -> Token {
     let number = u64::from(io.shard.0) << 48 | io.states.mqtt.claimed;
     let run = io.info.run_id.get(..15).and_then(|run| u64::from_str_radix(run, 16).ok());
     Token { at_us: io.now.wall_us, run: run.unwrap_or_default(), number }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_id_is_found_by_the_room_that_is_made_of_it() {
-        for id in ["a", "a/b", "%2F", "%25/%", "$claim/", "ä b+#"] {
-            let room = room_of(id);
-            assert_eq!(room.matches('/').count(), 1, "{room}");
-            assert_eq!(id_of(room.as_bytes()).as_deref(), Some(id));
-        }
-        assert_eq!(id_of(b"other/a"), None);
-    }
 }

@@ -1,132 +1,31 @@
-//! An MQTT client: what its connection is_blocked beside the protocol state machine (`hubsub-wire`), how output is
-//! written, and how the connection ends.
+//! How the output of an MQTT client is written, and how its connection ends.
 
-use super::connect::Connecting;
-use super::gaps::Gaps;
-use super::pending::Pending;
-use super::persist;
-use super::retained::Reads;
-use super::session::{self, Session};
-use super::shares::{self, Shares};
+use super::{persist, session, shares};
 use crate::io::access::Action;
 use crate::io::conn::Flags;
 use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::io::shard_io::{Io, REPLIES, Timer};
-use hubsub_mqtt::{Fault, LastWill, Machine};
+use hubsub_mqtt::{Client, Fault, LastWill, Silence};
 use hubsub_route::claims::Holder;
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Ticket};
 use hubsub_types::ConnKey;
-use hubsub_wire::mqtt::{Decoder, ProtocolError, Reason, packet_bytes};
+use hubsub_wire::mqtt::{ProtocolError, Reason, packet_bytes};
 
-/// State that only MQTT connections have.
-pub struct Client {
-    /// Protocol state: outstanding requests and unacknowledged messages.
-    pub machine: Machine<u64>,
-    pub(super) decoder: Decoder,
-    /// The connect in progress; until it completes the client's input is not read.
-    pub(super) connecting: Option<Box<Connecting>>,
-    /// Message bookkeeping, if the session outlives connections.
-    pub(super) session: Option<Box<Session>>,
-    /// Subscriptions that are not confirmed yet.
-    pub(super) unconfirmed: u32,
-    /// True while a message of its own waits for them, because it should receive that message itself.
-    pub(super) is_blocked: bool,
-    /// True if one of the publishes that it waits for goes to a log.
-    pub(super) waits_for_log: bool,
-    /// Records that wait to be sent.
-    pub pending: Pending,
-    /// Dropped records that are still to be reported to it.
-    pub(super) gaps: Gaps,
-    /// True if its messages carry their positions.
-    pub(super) reports_positions: bool,
-    /// Unacknowledged messages of shared subscriptions and device actions; few clients have any.
-    pub(super) shares: Option<Box<Shares>>,
-    /// True if it was sent the reason for its disconnect.
-    pub was_notified: bool,
-    /// Its pending reads of retained messages.
-    pub(super) reads: Option<Box<Reads>>,
+/// The MQTT client of a connection.
+pub(super) fn client_ref(io: &Io, key: ConnKey) -> Option<&Client> {
+    io.conns.get(key)?.mqtt.as_deref()
 }
 
-impl Client {
-    /// A client that sent CONNECT; `session` if it asked for one that outlives the connection.
-    pub(super) fn new(
-        machine: Machine<u64>,
-        decoder: Decoder,
-        connecting: Connecting,
-        session: Option<Box<Session>>,
-    ) -> Client {
-        Client {
-            machine,
-            decoder,
-            connecting: Some(Box::new(connecting)),
-            session,
-            unconfirmed: 0,
-            is_blocked: false,
-            waits_for_log: false,
-            pending: Pending::default(),
-            gaps: Gaps::default(),
-            reports_positions: false,
-            shares: None,
-            was_notified: false,
-            reads: None,
-        }
-    }
-
-    /// True if its input must not be read: it is not connected yet, or too many of its requests are
-    /// outstanding.
-    #[must_use]
-    #[inline]
-    pub fn must_pause(
-        &self,
-        requests_max: u64,
-        is_congested: impl Fn() -> bool,
-        log_is_congested: impl Fn() -> bool,
-    ) -> bool {
-        let pending = self.machine.pending() as u64;
-        self.connecting.is_some()
-            || (self.is_blocked && self.unconfirmed > 0)
-            || (pending > 0 && (pending >= requests_max || is_congested()))
-            || self.reads.as_ref().is_some_and(|reads| reads.len() as u64 >= requests_max)
-            || (self.waits_for_log && log_is_congested())
-    }
-
-    /// True if it is connected under one of these ids, which are sorted.
-    #[must_use]
-    pub fn is_any_of(&self, ids: &[String]) -> bool {
-        let own = self.machine.client_id();
-        self.connecting.is_none() && ids.binary_search_by(|id| id.as_str().cmp(own)).is_ok()
-    }
-
-    /// True if there is more to send once its output drains.
-    #[must_use]
-    pub fn wants_more(&self) -> bool {
-        let persistence = self.session.as_ref().and_then(|session| session.persistence.as_ref());
-        let reads = self.reads.as_ref().is_some_and(|reads| reads.has_work());
-        !self.pending.is_empty() || reads || persistence.is_some_and(|persistence| persistence.has_prepared())
-    }
-
-    /// True if its session is persisted.
-    #[must_use]
-    pub fn is_recorded(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.persistence.is_some())
-    }
-
-    /// True if a request of its is unanswered.
-    #[must_use]
-    pub fn waits(&self) -> bool {
-        self.connecting.is_some() || self.machine.pending() > 0
-    }
+/// The MQTT client of a connection.
+pub(super) fn client_mut(io: &mut Io, key: ConnKey) -> Option<&mut Client> {
+    io.conns.get_mut(key)?.mqtt.as_deref_mut()
 }
 
-impl Client {
-    /// Appends the reason for the close: a refusal if the client is not connected yet.
-    pub(super) fn write_end(&self, fault: Fault, out: &mut Vec<u8>) {
-        match &self.connecting {
-            Some(_) => self.machine.refuse(Fault::of(Reason::ServerUnavailable)).write(out),
-            None => self.machine.write_fault(fault, out),
-        }
-    }
+/// The MQTT client in a connection slot.
+#[inline]
+pub(super) fn client_at(io: &mut Io, conn: u32) -> Option<&mut Client> {
+    io.conns.at_mut(conn)?.mqtt.as_deref_mut()
 }
 
 /// Checks whether a client has been silent for too long.
@@ -135,24 +34,14 @@ pub fn look_for_silence(ctx: &mut Ctx, key: ConnKey) {
     let now_ms = io.now.mono_ms;
     let Some(conn) = io.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
     let is_paused = conn.flags.any(Flags::PAUSED);
-    // The timer may belong to a previous connection in this slot.
-    let is_meant = |client: &&mut Box<Client>| {
-        client.session.as_ref().is_none_or(|session| session.looks_at_ms <= now_ms)
-    };
-    let Some(client) = conn.mqtt.as_mut().filter(is_meant) else { return };
-    if is_paused {
-        client.machine.excuse(now_ms);
-    }
-    match client.machine.silent_at_ms() {
-        Some(at_ms) if at_ms <= now_ms => {
+    let Some(client) = &mut conn.mqtt else { return };
+    match client.look_for_silence(now_ms, is_paused) {
+        Silence::TooLong => {
             io.metrics.mqtt_silent_total.add(1);
             end(ctx, key, Fault::of(Reason::KeepAliveTimeout));
         }
-        Some(at_ms) => {
-            client.session.iter_mut().for_each(|session| session.looks_at_ms = at_ms);
-            io.timers.set(at_ms, Timer::Silence(key));
-        }
-        None => {}
+        Silence::LookAt(at_ms) => io.timers.set(at_ms, Timer::Silence(key)),
+        Silence::None => {}
     }
 }
 
@@ -177,8 +66,7 @@ pub fn end(ctx: &mut Ctx, key: ConnKey, fault: Fault) {
 }
 
 pub(super) fn own_id(ctx: &Ctx, key: ConnKey) -> Box<str> {
-    let client = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
-    client.map_or_else(Box::default, |client| client.machine.client_id().into())
+    client_ref(&ctx.io, key).map_or_else(Box::default, |client| client.machine.client_id().into())
 }
 
 /// A connection has ended. If `outlives`, its session goes offline; else the client id is released and the
@@ -298,38 +186,5 @@ impl Io {
             let fault = Fault::of(Reason::ServerShuttingDown);
             self.with_mqtt(key, |client, out| client.write_end(fault, out));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mqtt::restored::tests::opened;
-    use hubsub_mqtt::Opened;
-    use hubsub_wire::mqtt::Version;
-
-    #[test]
-    fn one_that_is_not_connected_is_told_so_whatever_ends_it() {
-        for (version, refused) in [(Version::V311, 3), (Version::V5, 0x88)] {
-            let Opened { machine, accepted, .. } = opened(version);
-            let connect = Box::default();
-            let connecting = Connecting { accepted, is_resumed: false, follows: None, connect };
-            let mut client = Client::new(machine, Decoder::of_client(), connecting, None);
-            let written = |client: &Client| {
-                let mut out = Vec::new();
-                client.write_end(Fault::of(Reason::ServerShuttingDown), &mut out);
-                out
-            };
-            let connack = written(&client);
-            assert_eq!((connack[0], connack[3]), (0x20, refused));
-            client.connecting = None;
-            assert_eq!(written(&client).first(), (version == Version::V5).then_some(&0xE0));
-        }
-    }
-
-    #[test]
-    fn an_idle_client_is_small() {
-        // Above 256 the allocator takes 320.
-        assert!(std::mem::size_of::<Client>() <= 256, "{}", std::mem::size_of::<Client>());
     }
 }

@@ -1,34 +1,20 @@
 //! The steps between CONNECT and CONNACK: mainly, waiting for the client id. A connection whose session has
 //! its slot in another shard moves there ([`handover`](super::handover)).
 
-use super::client::{Client, end};
-use super::persist;
-use super::persistence::{Persistence, Wait};
-use super::session::{self, Session};
+use super::client::{client_mut, client_ref, end};
 use super::work::Work;
-use super::{claims, missing_subscriptions, offline, session_cursors, takeover, takeover_read};
+use super::{
+    claims, missing_subscriptions, offline, persist, session, session_cursors, takeover, takeover_read,
+};
 use crate::io::conn::Flags;
 use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::io::shard_io::{Io, Timer};
-use hubsub_mqtt::{Accepted, Fault, Machine, Opened, Refusal, Terms};
+use hubsub_mqtt::{Client, Connecting, Fault, Machine, Opened, Persistence, Refusal, Session, Terms, Wait};
 use hubsub_route::Answer;
 use hubsub_route::claims::{Aim, Claimant, Heir, Holder};
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::{Connect, Decoder, Reason};
-
-/// A connect in progress.
-pub struct Connecting {
-    /// Its CONNACK, sent when the connect completes.
-    pub accepted: Accepted,
-    /// True if it has resumed its session and waits for the snapshot.
-    pub is_resumed: bool,
-    /// The number of unconfirmed subscriptions of a session that is restored or had missing ones.
-    /// Confirmations that arrive before the total is known make it negative. None for other connects.
-    pub follows: Option<i64>,
-    /// Its CONNECT packet, if it wants to resume a session.
-    pub connect: Box<[u8]>,
-}
 
 /// The limits granted to clients. The configuration ensures that they fit their packet fields.
 fn terms(io: &Io, retains: bool) -> Terms {
@@ -128,14 +114,13 @@ pub(super) fn granted(ctx: &mut Ctx, key: ConnKey) {
         return;
     }
     let io = &ctx.io;
-    let client = io.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
-    if client.is_some_and(|client| client.session.is_some())
+    if client_ref(io, key).is_some_and(|client| client.session.is_some())
         && io.has_sessions(0)
         && !forgo_will(&mut ctx.io, key)
     {
         return refused(ctx, key, Reason::QuotaExceeded);
     }
-    let client = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
+    let client = client_ref(&ctx.io, key);
     let connecting =
         client.and_then(|client| Some((client.machine.client_id(), client.connecting.as_deref()?)));
     let connecting = connecting.map(|(id, connecting)| (Box::<str>::from(id), connecting.connect.is_empty()));
@@ -155,11 +140,8 @@ impl Io {
     /// Counts a confirmation for a session that needs all its subscriptions before CONNACK; returns whether
     /// it is one.
     pub(super) fn has_followed(&mut self, key: ConnKey, answer: &Answer) -> bool {
-        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-        let connecting = client.and_then(|client| client.connecting.as_mut());
-        let Some(left) = connecting.and_then(|connecting| connecting.follows.as_mut()) else { return false };
-        *left -= 1;
-        let is_last = *left == 0;
+        let confirmed = client_mut(self, key).and_then(|client| client.confirmed());
+        let Some(is_last) = confirmed else { return false };
         if let Answer::Attached(Err(refused)) = *answer {
             self.note_missing(key, refused);
             self.own.queue(Work::Follows(key, false));
@@ -178,8 +160,7 @@ pub fn followed(ctx: &mut Ctx, key: ConnKey, is_held: bool) {
     if ctx.reads_sessions() {
         // Here the session would lack the refused subscription. The next connect reads it from its rooms and
         // subscribes to all again.
-        let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-        let session = client.and_then(|client| client.session.as_mut());
+        let session = client_mut(&mut ctx.io, key).and_then(|client| client.session.as_mut());
         session
             .into_iter()
             .for_each(|session| session.yields_to = Some(Box::new(Heir::Away { is_clean: false })));
@@ -190,16 +171,12 @@ pub fn followed(ctx: &mut Ctx, key: ConnKey, is_held: bool) {
 /// Connects a client without a session although its will cannot be persisted: the will is lost if this node
 /// fails. Returns whether it is such a client.
 pub(super) fn forgo_will(io: &mut Io, key: ConnKey) -> bool {
-    let client = io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-    let is_meant = |client: &&mut Box<Client>| {
-        client.connecting.is_some() && client.machine.session_expiry_s() == 0 && client.session.is_some()
-    };
-    let Some(client) = client.filter(is_meant) else { return false };
-    client.session = None;
-    client.machine.forgo_record();
-    io.states.mqtt.sessions.connected -= 1;
-    io.metrics.mqtt_wills_unrecorded_total.add(1);
-    true
+    let is_its = client_mut(io, key).is_some_and(|client| client.forgo_will());
+    if is_its {
+        io.states.mqtt.sessions.connected -= 1;
+        io.metrics.mqtt_wills_unrecorded_total.add(1);
+    }
+    is_its
 }
 
 /// A client has its session; it is connected once the snapshot is written, where sessions are persisted.
@@ -216,14 +193,8 @@ pub(super) fn recorded(ctx: &mut Ctx, key: ConnKey, session_present: bool) {
 pub(super) fn connected(ctx: &mut Ctx, key: ConnKey, session_present: bool) {
     let io = &mut ctx.io;
     let now_ms = io.now.mono_ms;
-    let silent_at_ms = io.with_mqtt(key, |client, out| {
-        client.connecting.take()?.accepted.write(session_present, out);
-        client.machine.excuse(now_ms);
-        let silent_at_ms = client.machine.silent_at_ms();
-        let looks_at_ms = silent_at_ms.unwrap_or(u64::MAX);
-        client.session.iter_mut().for_each(|session| session.looks_at_ms = looks_at_ms);
-        silent_at_ms
-    });
+    let silent_at_ms =
+        io.with_mqtt(key, |client, out| client.connected(session_present, now_ms, out).flatten());
     if let Some(Some(silent_at_ms)) = silent_at_ms {
         io.timers.set(silent_at_ms, Timer::Silence(key));
     }
@@ -242,18 +213,7 @@ pub(super) fn displaced(ctx: &mut Ctx, key: ConnKey) {
     if io.conns.get(key).is_none_or(|conn| conn.is_closing()) {
         return;
     }
-    let notified = io.with_mqtt(key, |client, out| {
-        let Connecting { accepted, is_resumed, connect, .. } = *client.connecting.take()?;
-        if let Some(session) = client.session.as_mut().filter(|_| !is_resumed) {
-            // The session that it would have started does not exist.
-            session.is_over = true;
-        }
-        // With Clean Start 0 CONNACK reports a session, otherwise the client would discard its part of the
-        // session that the later client has.
-        accepted.write(is_resumed || !connect.is_empty(), out);
-        Some(())
-    });
-    if notified.flatten().is_some() {
+    if io.with_mqtt(key, |client, out| client.displaced(out)) == Some(true) {
         io.metrics.mqtt_taken_over_total.add(1);
         end(ctx, key, Fault::of(Reason::SessionTakenOver));
     }

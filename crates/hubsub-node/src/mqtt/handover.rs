@@ -149,8 +149,8 @@ impl Traveller {
     }
 
     /// Enters this shard, in the slot of its session if that still exists. Returns its key and its input,
-    /// which the caller processes. If a client id is returned, the caller then calls [`handed_over`]; until then
-    /// no other connection is called to that session.
+    /// which the caller processes. If a client id is returned, the caller then calls [`handed_over`]; until
+    /// then no other connection is called to that session.
     pub fn arrive(self, ctx: &mut Ctx) -> (ConnKey, Vec<u8>, Option<Box<str>>) {
         let Traveller { io, id, principal, kind, created_s, meter, input, from, client_id, to } = self;
         let mut conn = Conn::new(io, kind, id, created_s);

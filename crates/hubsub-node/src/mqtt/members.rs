@@ -2,12 +2,12 @@
 //! all subscribers a client is a member of its topic's room under its client id. Both end with the
 //! connection: an offline session has no presence.
 
-use super::deliver::Way;
-use super::message::Content;
+use super::client::client_ref;
 use crate::io::access::Action;
 use crate::io::context::Ctx;
 use crate::io::shard_io::Io;
 use crate::presence::{self, Wish};
+use hubsub_mqtt::{Content, Way};
 use hubsub_route::LogPlace;
 use hubsub_types::class::Membership;
 use hubsub_types::names::is_reserved;
@@ -64,7 +64,7 @@ pub(super) fn subscribes(ctx: &mut Ctx, key: ConnKey, topic: &str, request: Opti
 
 /// A client is connected: its session's presence subscriptions and memberships resume.
 pub(super) fn back(ctx: &mut Ctx, key: ConnKey) {
-    let Some(client) = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
+    let Some(client) = client_ref(&ctx.io, key) else { return };
     let filters: Vec<String> = client.machine.filters().map(|(filter, ..)| filter.to_owned()).collect();
     for filter in filters {
         if filter.starts_with(PRESENCE) {
@@ -89,7 +89,7 @@ impl Io {
 
     /// Sends a client the members of a room (`is_state`: as a retained message) or a change, with QoS 0.
     pub(crate) fn send_members(&mut self, key: ConnKey, topic: &str, payload: &[u8], is_state: bool) {
-        let Some(client) = self.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
+        let Some(client) = client_ref(self, key) else { return };
         let Some(mut grant) = client.machine.grant_kept(topic.as_bytes(), false) else { return };
         grant.qos = Qos::AtMostOnce;
         grant.retain = is_state;

@@ -1,20 +1,18 @@
 //! Incoming packets of MQTT clients: each becomes a broker event. The machine orders the replies.
 
-use super::actions;
-use super::client::{end, own_id, refuse_input};
+use super::client::{client_mut, client_ref, end, own_id, refuse_input};
 use super::connect;
-use super::large::{self, WHOLE_BYTES, Whole};
-use super::persist;
-use super::persistence::{Intended, Wait};
+use super::large;
+use super::persist::{self, Written};
 use super::retained::{self, read_on};
 use super::subscribing::{subscribe, unsubscribe};
 use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::io::shard_io::Io;
-use hubsub_mqtt::{Event, Incoming, Step, read_headers};
+use hubsub_mqtt::{Action, Event, Incoming, Intended, Step, WHOLE_BYTES, Wait, Whole, read_headers};
 use hubsub_route::{Asker, Draft, Headers, Namespace, Outcome, Publisher, Record, Ticket, publisher_name};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
-use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Packet, Reason};
+use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Packet};
 
 /// Executes one packet of a connection's input and returns its length; none if it is incomplete or must wait.
 pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
@@ -54,7 +52,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
         }
         Ok(Decoded::Incomplete { .. }) => None,
         Ok(Decoded::Head { publish, payload_bytes, len }) => {
-            large::begin(ctx, key, &publish, &input[..len], (before, limits), payload_bytes);
+            large::begin(ctx, key, (&publish, payload_bytes), &input[..len], (before, limits));
             Some(len)
         }
         Ok(Decoded::Chunk { bytes, last, len }) => {
@@ -87,22 +85,13 @@ pub(super) fn take(ctx: &mut Ctx, key: ConnKey, packet: Packet<'_>, whole: Optio
     let now_ms = ctx.io.now.mono_ms;
     let acknowledges = matches!(packet, Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_));
     let step = ctx.io.with_mqtt(key, |client, out| {
-        let done = match (&mut client.shares, &packet) {
-            (Some(shares), Packet::Puback(ack) | Packet::Pubrec(ack)) => shares.ended(ack.id),
-            _ => None,
-        };
-        let action = match &packet {
-            Packet::Puback(ack) | Packet::Pubrec(ack) => {
-                client.ends_action(ack.id).filter(|_| !ack.reason.is_failure())
-            }
-            _ => None,
-        };
+        let (done, action) = client.acknowledges(&packet);
         let step = client.machine.take(packet, now_ms, out);
         (step, client.machine.take_exceeded(), done, action)
     });
     let Some((step, exceeded, done, action)) = step else { return };
     if let Some(action) = action {
-        actions::delivered(ctx, key, &action);
+        report_delivery(ctx, key, action);
     }
     if let Some((group, position)) = done {
         ctx.broker.acknowledge(&group, position, ctx.io.now, &mut ctx.io);
@@ -155,7 +144,7 @@ fn publish(ctx: &mut Ctx, key: ConnKey, incoming: Incoming<'_>, whole: Option<Wh
     let topic = topic.as_str().as_bytes();
     ctx.io.metrics.mqtt_published_total.add(1);
     if let Some(intent) = intent
-        && let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+        && let Some(client) = client_mut(&mut ctx.io, key)
         && let Some(session) = &mut client.session
     {
         session.intend(number, intent);
@@ -163,7 +152,7 @@ fn publish(ctx: &mut Ctx, key: ConnKey, incoming: Incoming<'_>, whole: Option<Wh
     if let Err(refused) = ctx.may_publish(key, topic) {
         return published(ctx, key, number, Err(refused));
     }
-    let Some(client) = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
+    let Some(client) = client_ref(&ctx.io, key) else { return };
     let own_name =
         client.machine.has_no_local().then(|| publisher_name(client.machine.client_id()).into_owned());
     let publisher = own_name.as_deref().map_or(Publisher::Conn(key.index), Publisher::Told);
@@ -183,7 +172,7 @@ fn publish(ctx: &mut Ctx, key: ConnKey, incoming: Incoming<'_>, whole: Option<Wh
     }
     if retain
         && qos == Qos::AtMostOnce
-        && let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+        && let Some(client) = client_mut(&mut ctx.io, key)
     {
         // A retained publish is answered when its retained entry is written, perhaps before this call
         // returns.
@@ -209,7 +198,7 @@ fn publish(ctx: &mut Ctx, key: ConnKey, incoming: Incoming<'_>, whole: Option<Wh
         Outcome::Later => {
             let is_logged = ctx.broker.is_logged(namespace, topic);
             ctx.io.expects_more |= is_logged;
-            if let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+            if let Some(client) = client_mut(&mut ctx.io, key) {
                 client.waits_for_log |= is_logged || (retain && client.machine.publishes());
                 if qos == Qos::AtMostOnce && !retain {
                     client.machine.awaits(number);
@@ -226,23 +215,19 @@ pub(super) fn published(ctx: &mut Ctx, key: ConnKey, number: u32, outcome: Resul
     ctx.io.mqtt_published(key, number, outcome);
 }
 
+/// A client has acknowledged a device action: publishes the delivery report. If the publish fails, the
+/// action's state is unchanged.
+fn report_delivery(ctx: &mut Ctx, key: ConnKey, action: Action) {
+    let Some(client) = client_ref(&ctx.io, key) else { return };
+    if let Some((topic, headers)) = action.report(client.machine.client_id(), ctx.broker.classes()) {
+        ctx.say_with(topic.as_bytes(), b"", headers, None::<Written>);
+    }
+}
+
 impl Io {
     pub(super) fn mqtt_published(&mut self, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {
-        let reason = match outcome {
-            Ok(0) => Reason::NoMatchingSubscribers,
-            Ok(_) => Reason::Success,
-            Err(refused) => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),
-        };
-        let fault = self.with_mqtt(key, |client, out| {
-            let intent = client.session.as_mut().and_then(|session| session.take_intent(number));
-            if let Some(intent) = intent.filter(|_| outcome.is_ok()) {
-                client.machine.published_before(intent);
-            }
-            let fault = client.machine.published(number, reason, out).err();
-            client.waits_for_log &= client.machine.publishes();
-            fault
-        });
-        if let Some(Some(_)) = fault {
+        let is_closed = self.with_mqtt(key, |client, out| client.published(number, outcome, out));
+        if is_closed == Some(true) {
             let why = outcome.err().map_or("", ErrorCode::code);
             self.log_conn(
                 Level::Info,

@@ -1,4 +1,4 @@
-//! Keeps a session's [`Cursors`](super::cursors::Cursors) in step with the broker: how they start, detach
+//! Keeps a session's [`Cursors`] in step with the broker: how they start, detach
 //! when the connection ends, and resume.
 //!
 //! ```text
@@ -11,17 +11,15 @@
 //! While offline, a wildcard that may match rooms without a log stays subscribed, and their records are
 //! queued.
 
-use super::client::{Client, NOBODY};
-use super::cursors::Cursors;
+use super::client::{NOBODY, client_mut};
 use super::persist;
-use super::session::Session;
 use crate::io::context::Ctx;
 use crate::io::shard_io::Io;
-use hubsub_mqtt::Fault;
+use hubsub_mqtt::{Cursors, Fault, Session, reason_of};
 use hubsub_route::{Answer, Asker, Attached, HubsFrom, Namespace, Outcome, Ticket};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position, Qos, Seq};
-use hubsub_wire::mqtt::{Reason, shared};
+use hubsub_wire::mqtt::shared;
 
 /// The reply to a log-end request: its number and the last offset per hub.
 pub type Ends = (u32, Result<Vec<(HubId, u64)>, ErrorCode>);
@@ -31,12 +29,8 @@ fn is_wild(filter: &str) -> bool {
     filter.contains(['+', '#']) && shared(filter).is_none()
 }
 
-fn client(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Client> {
-    ctx.io.conns.get_mut(key)?.mqtt.as_deref_mut()
-}
-
 fn session(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Session> {
-    client(ctx, key)?.session.as_deref_mut()
+    client_mut(&mut ctx.io, key)?.session.as_deref_mut()
 }
 
 /// The cursors of an online or offline session.
@@ -139,7 +133,8 @@ fn start_wildcards(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, 
         cursors.start_hubs(&ends);
     }
     for (number, filter) in waiting {
-        let wants = client(ctx, key).is_some_and(|client| client.machine.qos_of(&filter).is_some());
+        let wants =
+            client_mut(&mut ctx.io, key).is_some_and(|client| client.machine.qos_of(&filter).is_some());
         let outcome = if wants {
             let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
             let pattern = filter_pattern(filter.as_bytes());
@@ -180,7 +175,7 @@ pub(super) fn unsubscribed(ctx: &mut Ctx, key: ConnKey, filter: &str) {
 
 /// Removes the hub cursors of a session without wildcards.
 fn drop_unused_hub_cursors(ctx: &mut Ctx, key: ConnKey) {
-    let Some(client) = client(ctx, key) else { return };
+    let Some(client) = client_mut(&mut ctx.io, key) else { return };
     if client.machine.filters().any(|(filter, options, _)| is_wild(filter) && options.qos > Qos::AtMostOnce) {
         return;
     }
@@ -237,8 +232,8 @@ fn detached(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCo
     }
 }
 
-/// The cursors of a restored session, without those whose logs no longer exist.
-pub(super) fn restored(ctx: &mut Ctx, mut cursors: Box<Cursors>) -> Box<Cursors> {
+/// Removes the cursors of a restored session whose logs no longer exist.
+pub(super) fn restored(ctx: &mut Ctx, cursors: &mut Cursors) {
     let mut has_log = |topic: &str| ctx.broker.is_logged(Namespace::Global, topic.as_bytes());
     let without: Vec<Box<str>> =
         cursors.positions().map(|(topic, _)| topic).filter(|topic| !has_log(topic)).map(Box::from).collect();
@@ -246,7 +241,6 @@ pub(super) fn restored(ctx: &mut Ctx, mut cursors: Box<Cursors>) -> Box<Cursors>
     if ctx.broker.logged_hubs().is_empty() {
         cursors.remove_hubs();
     }
-    cursors
 }
 
 /// True if an offline session need not subscribe to a filter because its cursors resume it.
@@ -279,7 +273,7 @@ pub(super) fn resume(ctx: &mut Ctx, key: ConnKey) -> i64 {
     if !has_hub_cursors {
         return later;
     }
-    let Some(client) = client(ctx, key) else { return later };
+    let Some(client) = client_mut(&mut ctx.io, key) else { return later };
     let filters = client.machine.filters().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
@@ -301,8 +295,7 @@ impl Io {
         number: u32,
         outcome: &Result<Attached, ErrorCode>,
     ) {
-        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut());
-        let session = client.and_then(|client| client.session.as_deref_mut());
+        let session = client_mut(self, key).and_then(|client| client.session.as_deref_mut());
         let Some(cursors) = session.and_then(|session| session.cursors.as_deref_mut()) else { return };
         let Some(place) = cursors.asked.iter().position(|(asked, _)| *asked == number) else { return };
         let (_, topic) = cursors.asked.swap_remove(place);
@@ -317,7 +310,7 @@ impl Io {
     /// A subscription of a session cannot resume now: disconnects the client; its cursors stay until the
     /// client retries.
     pub(super) fn cannot_resume(&mut self, key: ConnKey, refused: ErrorCode) {
-        let reason = Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified);
+        let reason = reason_of(refused);
         self.with_mqtt(key, |client, out| {
             client.was_notified = true;
             client.write_end(Fault::of(reason), out);

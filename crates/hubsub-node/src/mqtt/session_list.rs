@@ -1,11 +1,10 @@
 //! Lists sessions for operators, online and offline, sorted by client id, and ends one on request.
 
-use super::client::{Client, end};
-use super::offline::OfflineSession;
+use super::client::{client_mut, end};
 use super::session;
 use crate::io::context::Ctx;
 use crate::io::questions::SessionInfo;
-use hubsub_mqtt::Fault;
+use hubsub_mqtt::{Client, Fault, OfflineSession};
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::Reason;
 
@@ -46,7 +45,7 @@ pub fn end_session(ctx: &mut Ctx, id: &str) -> u64 {
         session::end(ctx, key);
     }
     for &key in &connected {
-        if let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut())
+        if let Some(client) = client_mut(&mut ctx.io, key)
             && let Some(session) = &mut client.session
         {
             session.is_over = true;

@@ -1,14 +1,11 @@
 //! The state of MQTT on a shard, apart from its connections.
 
-use super::large::LongMessages;
-use super::offline::Sessions;
-use super::retained::{Event, Pace};
-use super::sending::Cache;
+use super::retained::Event;
 use super::session_cursors::Ends;
 use super::store::StoreEnd;
-use super::takeover_read::Readings;
 use ahash::RandomState;
 use hashbrown::HashSet;
+use hubsub_mqtt::{Encodings, LongMessages, Pace, Readings, Sessions};
 use hubsub_route::claims::{Claims, Holder};
 use hubsub_types::ConnKey;
 
@@ -32,7 +29,7 @@ pub struct State {
     /// Number of accepted clients.
     pub clients: usize,
     /// Encodings of the record that is being delivered.
-    pub(crate) cache: Cache,
+    pub(crate) cache: Encodings,
     pub long_messages: LongMessages,
     pub subscriptions: usize,
     /// Events of retained-message reads in this turn.
@@ -59,7 +56,7 @@ impl State {
             readings: Readings::default(),
             store,
             called: Vec::new(),
-            cache: Cache::default(),
+            cache: Encodings::default(),
             clients: 0,
             long_messages: LongMessages::default(),
             subscriptions: 0,

@@ -1,11 +1,11 @@
 //! Subscriptions of MQTT clients: a filter becomes a broker subscription, a group membership or a presence
 //! watch.
 
-use super::persist;
-use super::persistence::Wait;
-use super::{members, session_cursors};
+use super::client::client_mut;
+use super::{members, persist, session_cursors};
 use crate::io::context::Ctx;
 use crate::io::shard_io::Io;
+use hubsub_mqtt::{Wait, reason_of};
 use hubsub_route::{Asker, HubsFrom, Namespace, Outcome, Start, Ticket, Wish};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};
@@ -34,7 +34,7 @@ pub(super) fn subscribe(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str, 
             }
         }
         Outcome::Later => {
-            if let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut()) {
+            if let Some(client) = client_mut(&mut ctx.io, key) {
                 client.unconfirmed += 1;
             }
         }
@@ -148,9 +148,8 @@ pub(super) fn unsubscribe(ctx: &mut Ctx, key: ConnKey, filters: Names<'_>) {
 impl Io {
     /// A pending subscription is confirmed or refused.
     pub(super) fn mqtt_confirmed(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
-        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
         // An earlier connection of the session may have requested it.
-        if let Some(client) = client
+        if let Some(client) = client_mut(self, key)
             && client.machine.waits_for(number)
         {
             client.unconfirmed = client.unconfirmed.saturating_sub(1);
@@ -160,9 +159,8 @@ impl Io {
 
     /// A subscription is confirmed or refused. A persistent session gets its SUBACK after the snapshot.
     fn mqtt_granted(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
-        let client = self.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
         if granted.is_ok()
-            && let Some(client) = client
+            && let Some(client) = client_mut(self, key)
         {
             client.machine.confirm(number);
             if persist::request_snapshot(self, key, Some(Wait::Granted(number))) {
@@ -176,7 +174,7 @@ impl Io {
         self.settle_seat(key, number, granted.is_ok());
         let granted = granted.map_err(|refused| match refused {
             ErrorCode::TopicLength => Reason::TopicFilterInvalid,
-            refused => Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified),
+            refused => reason_of(refused),
         });
         let due = self.with_mqtt(key, |client, out| client.machine.granted(number, granted, out)).flatten();
         if let Some(filter) = due {

@@ -1,47 +1,19 @@
-//! Takes over sessions of other processes (docs/protocol/mqtt-state.md): the rooms that contain them, and the
-//! conversion of each to an offline session or to the session of a connection.
+//! Takes over sessions of other processes (docs/protocol/mqtt-state.md): each becomes an offline session, or
+//! that of a connection.
 
-use super::client::{NOBODY, publish_will};
+use super::client::{NOBODY, client_mut, client_ref, publish_will};
 use super::connect::{displaced, followed, recorded};
-use super::delete_retry::SessionDelete;
-use super::entries::{EntryHead, Head, head_of};
-use super::message::Message;
 use super::missing_subscriptions::filters_of;
-use super::offline::{self, OfflineSession};
 use super::persist::{self, Written};
-use super::persistence::Persistence;
-use super::restored::{Restored, restore};
-use super::session::{self, Sent, Session};
 use super::subscribing::attach;
-use super::{claims, session_cursors, store};
+use super::{claims, offline, session, session_cursors, store};
 use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
-use hubsub_mqtt::{Grant, SessionState};
+use hubsub_mqtt::{Found, Grant, Message, OfflineSession, SessionDelete, will_of};
 use hubsub_route::claims::Holder;
 use hubsub_route::{Asker, Outcome, Ticket};
 use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::mqtt::shared;
-use std::rc::Rc;
-
-/// A session as read from its rooms or store.
-#[derive(Debug)]
-pub struct Found {
-    pub id: Box<str>,
-    pub snapshot: Vec<u8>,
-    /// The entries after it, in order.
-    pub entries: Vec<Vec<u8>>,
-}
-
-impl Found {
-    /// Its memory, for mailbox limits.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        std::mem::size_of::<Found>()
-            + self.id.len()
-            + self.snapshot.len()
-            + self.entries.iter().map(Vec::len).sum::<usize>()
-    }
-}
 
 struct Revived {
     offline: OfflineSession,
@@ -50,31 +22,24 @@ struct Revived {
     filters: Vec<Box<str>>,
 }
 
-/// Restores a session; if it was connected, its connection has ended now. None if it is damaged, which is
-/// logged.
+/// Restores a session. None if it is damaged, which is logged.
 fn revive(ctx: &mut Ctx, found: Found) -> Option<Revived> {
-    let Found { id, snapshot, entries } = found;
-    let mut restored = match restore(&snapshot, &entries) {
-        Ok(restored) => restored,
+    let id = found.id.clone();
+    match found.revive(ctx.io.states.mqtt.store.is_some(), ctx.io.now.wall_us / 1000) {
+        Ok((mut offline, queue)) => {
+            if let Some(cursors) = &mut offline.session.cursors {
+                session_cursors::restored(ctx, cursors);
+            }
+            let filters = filters_of(ctx, &offline);
+            Some(Revived { offline, queue, filters })
+        }
         Err(damaged) => {
             ctx.io.metrics.mqtt_sessions_damaged_total.add(1);
             let fields = vec![("client", id.chars().take(64).collect()), ("error", damaged.to_string())];
             ctx.io.lines.log(Level::Error, "a session is lost", fields);
-            return None;
+            None
         }
-    };
-    let persistence = Box::new(Persistence::restored(&mut restored, ctx.io.states.mqtt.store.is_some()));
-    let Restored { head, mut state, cursors, sent, queue, .. } = restored;
-    let cursors = cursors.map(|cursors| session_cursors::restored(ctx, cursors));
-    state.leave(ctx.io.now.wall_us / 1000);
-    let mut session = Session::new(Some(persistence), head.last_key);
-    for (key, counted, message, grant) in sent {
-        session.send(key, Sent { message: Rc::new(message), grant, counted, is_recorded: true });
     }
-    session.cursors = cursors;
-    let offline = OfflineSession::new(id, state, session);
-    let filters = filters_of(ctx, &offline);
-    Some(Revived { offline, queue, filters })
 }
 
 /// The outcome of several subscriptions.
@@ -142,13 +107,11 @@ pub(super) fn take_over(ctx: &mut Ctx, key: ConnKey, found: Found, epoch: u64) {
         return begin_new(ctx, key, epoch);
     };
     let now_ms = ctx.io.now.wall_us / 1000;
-    if offline.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms) {
+    if offline.is_expired(now_ms) {
         ctx.io.metrics.mqtt_sessions_expired_total.add(1);
         return clear(ctx, key, id, &snapshot, epoch);
     }
-    if offline.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
-        && let Some(will) = offline.state.take_will()
-    {
+    if let Some(will) = offline.take_due_will(now_ms) {
         publish_will(ctx, key, *will, &id);
     }
     let Some(mut client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.take()) else { return };
@@ -167,7 +130,7 @@ pub(super) fn take_over(ctx: &mut Ctx, key: ConnKey, found: Found, epoch: u64) {
 /// Subscribes a connection's restored session and resumes its cursors; CONNACK follows once all subscriptions
 /// are confirmed.
 pub(super) fn follow(ctx: &mut Ctx, key: ConnKey, filters: &[Box<str>]) {
-    let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
+    let client = client_mut(&mut ctx.io, key);
     let Some(connecting) = client.and_then(|client| client.connecting.as_mut()) else { return };
     connecting.follows = Some(0);
     let asked = subscribe(ctx, key, filters);
@@ -176,30 +139,25 @@ pub(super) fn follow(ctx: &mut Ctx, key: ConnKey, filters: &[Box<str>]) {
         return followed(ctx, key, false);
     }
     let later = asked.later + session_cursors::resume(ctx, key);
-    let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-    let Some(left) = client.and_then(|client| client.connecting.as_mut()?.follows.as_mut()) else { return };
-    *left += later;
-    if *left == 0 {
+    let client = client_mut(&mut ctx.io, key);
+    if client.and_then(|client| client.awaits_confirmations(later)) == Some(true) {
         recorded(ctx, key, true);
     }
 }
 
 /// A connection whose client id had a session starts a new one; `epoch` is that of the previous holder.
 pub(super) fn begin_new(ctx: &mut Ctx, key: ConnKey, epoch: u64) {
-    let client = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_mut());
-    let session = client.and_then(|client| client.session.as_mut());
-    session
-        .and_then(|session| session.persistence.as_mut())
-        .into_iter()
-        .for_each(|persistence| persistence.follow(epoch));
+    let session = client_mut(&mut ctx.io, key).and_then(|client| client.session.as_mut());
+    if let Some(persistence) = session.and_then(|session| session.persistence.as_mut()) {
+        persistence.follow(epoch);
+    }
     recorded(ctx, key, false);
 }
 
 /// Like [`begin_new`], but another process's session still exists: ends it and publishes its will.
 pub(super) fn clear(ctx: &mut Ctx, key: ConnKey, id: Box<str>, snapshot: &[u8], epoch: u64) {
     let born = publish_will_of(ctx, key, &id, snapshot);
-    let client = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref());
-    match client.map(|client| client.is_recorded()) {
+    match client_ref(&ctx.io, key).map(|client| client.is_recorded()) {
         // Its own snapshot replaces that one.
         Some(true) => begin_new(ctx, key, epoch),
         Some(false) => {
@@ -212,12 +170,8 @@ pub(super) fn clear(ctx: &mut Ctx, key: ConnKey, id: Box<str>, snapshot: &[u8], 
 
 /// Publishes the will in the snapshot of a session that ends; returns the session's `born`.
 pub(super) fn publish_will_of(ctx: &mut Ctx, key: ConnKey, id: &str, snapshot: &[u8]) -> u64 {
-    let head = Head::read(snapshot);
-    // A damaged snapshot has no `born`.
-    let born = head.as_ref().map_or(0, |(head, ..)| head.born);
-    if let Ok(mut state) = head.and_then(|(.., state)| SessionState::<u64>::decode(state))
-        && let Some(will) = state.take_will()
-    {
+    let (born, will) = will_of(snapshot);
+    if let Some(will) = will {
         publish_will(ctx, key, *will, id);
     }
     born
@@ -233,41 +187,4 @@ pub(super) fn cleared(ctx: &mut Ctx, key: ConnKey, delete: SessionDelete, outcom
         Err(ErrorCode::NotAllowed) => displaced(ctx, key),
         _ => recorded(ctx, key, false),
     }
-}
-
-/// The prefix of snapshot rooms; the client id follows as one level.
-const SNAPSHOTS: &str = "$system/session/";
-
-/// The room of a client id's snapshot.
-pub(super) fn room_of(id: &str) -> Vec<u8> {
-    format!("{SNAPSHOTS}{}", claims::escaped(id)).into_bytes()
-}
-
-/// The client id of a snapshot's room; none for another room.
-#[must_use]
-pub fn id_of_snapshot(room: &[u8]) -> Option<String> {
-    Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(SNAPSHOTS)?))
-}
-
-/// The prefix of entry rooms; the client id follows as one level.
-const ENTRIES: &str = "$queue/";
-
-pub(super) fn queue_of(id: &str) -> Vec<u8> {
-    format!("{ENTRIES}{}", claims::escaped(id)).into_bytes()
-}
-
-/// The client id of an entries' room; none for another room.
-#[must_use]
-pub fn id_of_entries(room: &[u8]) -> Option<String> {
-    Some(claims::unescaped(std::str::from_utf8(room).ok()?.strip_prefix(ENTRIES)?))
-}
-
-/// True if an entry adds to a session's snapshot.
-#[must_use]
-pub fn is_of_use(snapshot: &[u8], entry: &[u8]) -> bool {
-    let (Ok((head, ..)), Ok((EntryHead { born, number, .. }, _))) = (Head::read(snapshot), head_of(entry))
-    else {
-        return false;
-    };
-    born == head.born && (number == 0 || number > head.through)
 }

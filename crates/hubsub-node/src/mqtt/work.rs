@@ -1,8 +1,8 @@
 //! Work of MQTT to be done after the broker's call returns.
 
-use super::delete_retry::{self, SessionDelete};
-use super::{connect, persist, takeover_read};
+use super::{connect, delete_retry, persist, takeover_read};
 use crate::io::context::Ctx;
+use hubsub_mqtt::SessionDelete;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::{ConnKey, ErrorCode};
 

@@ -4,17 +4,15 @@
 //! Invariant: each request has one reply, mailed to the requesting shard; replies to accepted requests keep
 //! their order.
 
-#[cfg(test)]
-mod seeds;
 mod thread;
 
 pub use thread::{StoreState, StoreStatus, StoreThread};
 
 use super::MqttMail;
-use super::entries::beginning_of;
 use super::persist::{self, Written};
-use super::takeover::{Found, is_of_use, queue_of, room_of};
 use crate::io::context::Ctx;
+use hubsub_mqtt::rooms::{entries_room, snapshot_room};
+use hubsub_mqtt::{Found, adds_to, beginning_of};
 use hubsub_route::Owner;
 use hubsub_sessions::{Answer, Disk, Redis, Request, SessionStore, StoreError};
 use hubsub_types::{ErrorCode, Limits, ShardId};
@@ -164,7 +162,7 @@ pub fn found_in(store: &mut dyn SessionStore) -> io::Result<Vec<Found>> {
             match loaded {
                 Ok(Answer::Loaded { snapshot: Some(snapshot), entries }) => {
                     let entries = entries.into_iter().map(|(_, entry)| entry);
-                    let entries = entries.filter(|entry| is_of_use(&snapshot, entry)).collect();
+                    let entries = entries.filter(|entry| adds_to(&snapshot, entry)).collect();
                     found.push(Found { id, snapshot, entries });
                 }
                 Ok(_) => {}
@@ -204,7 +202,7 @@ pub(super) fn save(
         }
         None => {
             let headers = Some(owner.headers());
-            ctx.say_with(&room_of(&id), &snapshot, headers, Some(then));
+            ctx.say_with(&snapshot_room(&id), &snapshot, headers, Some(then));
         }
     }
 }
@@ -212,7 +210,7 @@ pub(super) fn save(
 pub(super) fn append(ctx: &mut Ctx, id: Box<str>, entry: Vec<u8>, then: Written) {
     match ctx.io.states.mqtt.store {
         Some(_) => _ = ctx.ask_store(Request::Append { id, entry }, Some(then)),
-        None => ctx.say_in(&queue_of(&id), &entry, Some(then)),
+        None => ctx.say_in(&entries_room(&id), &entry, Some(then)),
     }
 }
 
@@ -226,7 +224,7 @@ pub(super) fn end(ctx: &mut Ctx, id: Box<str>, (epoch, born): (u64, u64), then: 
         }
         None => {
             let headers = Some(ctx.owner(epoch, born).headers());
-            ctx.say_with(&room_of(&id), b"", headers, Some(then));
+            ctx.say_with(&snapshot_room(&id), b"", headers, Some(then));
         }
     }
 }

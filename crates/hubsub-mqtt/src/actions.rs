@@ -3,9 +3,8 @@
 
 use super::client::Client;
 use super::message::Content;
-use super::persist::Written;
-use crate::io::context::Ctx;
-use hubsub_types::ConnKey;
+use hubsub_route::Headers;
+use hubsub_types::ClassTable;
 use hubsub_wire::mqtt::PacketId;
 
 /// Header with the id of an action.
@@ -34,12 +33,26 @@ impl Action {
         let delivered = format!("{before}{DELIVERED}").into();
         Some(Action { id: id.clone(), topic: content.topic.into(), delivered })
     }
+
+    /// The report that this client got the action: its topic and headers. None if the client is not the
+    /// action's device, or the action's room has no history.
+    #[must_use]
+    pub fn report(self, client_id: &str, classes: &ClassTable) -> Option<(Box<str>, Headers)> {
+        let (topic, delivered) = (self.topic.as_bytes(), self.delivered.as_bytes());
+        let room = classes.room(topic);
+        let has_history = classes.get(classes.class_of_room(&room)).history.is_some();
+        let mut templates = classes.classes().iter().filter_map(|class| class.device.as_ref());
+        let is_its = has_history
+            && classes.room(delivered) == room
+            && templates.any(|it| it.device(topic) == Some(client_id.as_bytes()));
+        is_its.then(|| (self.delivered, Some([(ID.into(), self.id)].into())))
+    }
 }
 
 impl Client {
     /// A message is sent under this packet id.
     #[inline]
-    pub(super) fn sends_action(&mut self, id: PacketId, content: &Content<'_>) {
+    pub fn sends_action(&mut self, id: PacketId, content: &Content<'_>) {
         if content.headers.is_empty() && self.shares.is_none() {
             return;
         }
@@ -51,23 +64,7 @@ impl Client {
     }
 
     /// Takes the action of an acknowledged packet id.
-    pub(super) fn ends_action(&mut self, id: PacketId) -> Option<Action> {
+    pub fn ends_action(&mut self, id: PacketId) -> Option<Action> {
         self.shares.as_mut()?.actions.remove(&id)
-    }
-}
-
-/// A client has acknowledged an action. Publishes the delivery report if the client is the action's device
-/// and the action's room has history; if the publish fails, the action's state is unchanged.
-pub(super) fn delivered(ctx: &mut Ctx, key: ConnKey, action: &Action) {
-    let Some(client) = ctx.io.conns.get(key).and_then(|conn| conn.mqtt.as_ref()) else { return };
-    let own = client.machine.client_id().as_bytes();
-    let classes = &ctx.broker.classes();
-    let (topic, delivered) = (action.topic.as_bytes(), action.delivered.as_bytes());
-    let mut templates = classes.classes().iter().filter_map(|class| class.device.as_ref());
-    let room = classes.room(topic);
-    let remembers = classes.get(classes.class_of_room(&room)).history.is_some();
-    if remembers && classes.room(delivered) == room && templates.any(|it| it.device(topic) == Some(own)) {
-        let headers = [(ID.into(), action.id.clone())];
-        ctx.say_with(delivered, b"", Some(headers.into()), None::<Written>);
     }
 }

@@ -1,14 +1,23 @@
-//! The persistence state of a session: its entries, what waits for them, and the content of the next snapshot.
+//! The persistence state of a session: its entries, what waits for them, and the content of the next
+//! snapshot.
+//!
+//! Requests to persist are collected as changes occur and executed once per turn
+//! ([`SessionPlace::record`](super::place::SessionPlace::record)), so all changes of a turn share one
+//! snapshot or one entry.
+//!
+//! Invariants: CONNACK, SUBACK and UNSUBACK of a persistent session follow the snapshot that contains their
+//! effect; PUBLISH of QoS 2, PUBREL and PUBCOMP follow the entry with their event.
 
 use super::cursors::CountedBy;
+use super::delivery::Under;
 use super::entries::{EntryHead, Head, begin, put_message};
 use super::message::Message;
 use super::restored::Restored;
 use super::shares::Group;
-use hubsub_mqtt::Grant;
+use crate::machine::Grant;
 use hubsub_route::Record;
 use hubsub_route::claims::Token;
-use hubsub_wire::mqtt::PacketId;
+use hubsub_types::ErrorCode;
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::rc::Rc;
@@ -17,41 +26,41 @@ use std::rc::Rc;
 #[derive(Default)]
 pub struct Persistence {
     /// Identifies the session and its entries.
-    pub(super) head: HeadState,
+    pub head: HeadState,
     /// Work in progress; mostly none.
-    pub(super) work: Option<Box<Work>>,
+    pub work: Option<Box<Work>>,
     /// True if a snapshot is due.
-    pub(super) snapshot_is_due: bool,
+    pub snapshot_is_due: bool,
     /// True if something is to be persisted in this turn.
-    pub(super) is_scheduled: bool,
+    pub is_scheduled: bool,
     /// Entries with live messages: number and highest message key.
     #[allow(clippy::box_collection, reason = "most have none, and pay for a pointer")]
-    pub(super) entries: Option<Box<VecDeque<(u64, u64)>>>,
+    pub entries: Option<Box<VecDeque<(u64, u64)>>>,
     /// Entries up to this number are safe.
-    pub(super) safe: u64,
+    pub safe: u64,
     /// The number of entries since the snapshot, and their bytes.
-    pub(super) since_snapshot: (u32, u32),
+    pub since_snapshot: (u32, u32),
     /// True if persisted state may differ from memory because a write failed: the next snapshot then includes
     /// all messages. Also set for a session that a store may have from the previous process.
-    pub(super) has_gap: bool,
+    pub has_gap: bool,
     /// True if a snapshot exists or is being written.
-    pub(super) has_snapshot: bool,
+    pub has_snapshot: bool,
     /// True if its cursors have advanced since the snapshot.
-    pub(super) has_moved: bool,
+    pub has_moved: bool,
     /// True if the snapshot timer is set.
-    pub(super) is_timed: bool,
-    pub(super) failures: u8,
+    pub is_timed: bool,
+    pub failures: u8,
     /// Bytes of entries since the store last removed one.
-    pub(super) stored_bytes: u32,
+    pub stored_bytes: u32,
     /// Bytes of entries written with the last full snapshot.
-    pub(super) live_bytes: u32,
+    pub live_bytes: u32,
     /// The number of its connection; it distinguishes PUBREL and PUBCOMP waits of successive connections.
-    pub(super) visit: u32,
+    pub visit: u32,
 }
 
 /// The part of the snapshot head that persists between snapshots; fields as in [`Head`].
 #[derive(Clone, Copy, Default)]
-pub(super) struct HeadState {
+pub struct HeadState {
     pub born: u64,
     pub epoch: u64,
     pub last_entry: u64,
@@ -61,7 +70,7 @@ pub(super) struct HeadState {
 
 /// Progress of a session's move to another node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Handover {
+pub enum Handover {
     #[default]
     Stays,
     /// A last snapshot is being written, and changes are still recorded.
@@ -72,32 +81,32 @@ pub(super) enum Handover {
 
 /// Persistence work in progress.
 #[derive(Default)]
-pub(super) struct Work {
+pub struct Work {
     /// Waits for the snapshot.
-    pub(super) waits: Vec<Wait>,
+    pub waits: Vec<Wait>,
     /// Changes of this turn: parts of an entry.
-    pub(super) parts: Vec<u8>,
+    pub parts: Vec<u8>,
     /// The highest message key among them; 0 if none.
-    pub(super) parts_key: u64,
+    pub parts_key: u64,
     /// Waits for the entry with these parts.
-    pub(super) parts_wait: Vec<Wait>,
+    pub parts_wait: Vec<Wait>,
     /// Messages to send once their entry is safe, in order.
-    pub(super) prepared: VecDeque<Prepared>,
+    pub prepared: VecDeque<Prepared>,
     /// Snapshots and entries being written.
-    pub(super) in_flight: u32,
+    pub in_flight: u32,
     /// Progress of its move to another node.
-    pub(super) handover: Handover,
+    pub handover: Handover,
 }
 
 /// A message that waits for its entry.
-pub(super) struct Prepared {
-    pub(super) message: Rc<Message>,
-    pub(super) grant: Grant,
-    pub(super) group: Option<Group>,
+pub struct Prepared {
+    pub message: Rc<Message>,
+    pub grant: Grant,
+    pub group: Option<Group>,
     /// Its packet id and key; none for QoS 0.
-    pub(super) under: Option<(PacketId, u64)>,
+    pub under: Option<Under>,
     /// The number of the entry that it waits for.
-    pub(super) after: u64,
+    pub after: u64,
 }
 
 /// The number of entries after which a snapshot is written, to bound what a takeover reads. It bounds no
@@ -110,8 +119,19 @@ const ENTRIES_BYTES_MAX: u32 = 1 << 20;
 /// Bytes of entries in a store, the first still live, after which a snapshot rewrites all messages.
 const STORED_BYTES_MAX: u32 = 32 << 20;
 
+/// Each consecutive failed snapshot doubles the delay before the next one, up to this many times.
+const FAILURES_MAX: u8 = 6;
+
 /// The number of an entry, its bytes, and its waits.
-pub(super) type Entry = (u64, Vec<u8>, Vec<Wait>);
+pub type Entry = (u64, Vec<u8>, Vec<Wait>);
+
+/// The consequences of a write.
+pub struct AfterWrite {
+    /// True if the connection that caused it is still there.
+    pub is_current: bool,
+    /// True if a later snapshot must make up for it.
+    pub must_retry: bool,
+}
 
 /// An operation that waits for a snapshot or an entry.
 #[derive(Debug)]
@@ -192,6 +212,87 @@ impl Persistence {
         self.work.iter_mut().for_each(|work| work.prepared.clear());
     }
 
+    /// Schedules the session to be persisted in this turn; returns false if it was.
+    pub fn schedule(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_scheduled, true)
+    }
+
+    /// Requests a snapshot at the end of this turn; `wait` is completed by it.
+    pub fn request_snapshot(&mut self, wait: Option<Wait>) {
+        self.work().waits.extend(wait);
+        self.snapshot_is_due = true;
+    }
+
+    /// The cursors of the session have advanced, or a write failed: requests a snapshot after a delay that
+    /// doubles per failure. Returns the delay of the timer, in ms; none if it is set.
+    pub fn request_snapshot_later(&mut self, delay_ms: u64) -> Option<u64> {
+        self.has_moved = true;
+        let is_timed = std::mem::replace(&mut self.is_timed, true);
+        (!is_timed).then(|| delay_ms.saturating_mul(1 << self.failures.min(FAILURES_MAX)))
+    }
+
+    /// The snapshot timer has fired; returns whether a snapshot is to be requested.
+    pub fn snapshot_timer(&mut self) -> bool {
+        self.is_timed = false;
+        self.has_moved
+    }
+
+    /// A snapshot that the connection of this visit requested is written, or the write failed. `has_store`:
+    /// sessions are in a store, not in a log.
+    pub fn snapshot_written(
+        &mut self,
+        visit: u32,
+        outcome: Result<u64, ErrorCode>,
+        has_store: bool,
+    ) -> AfterWrite {
+        self.work().in_flight -= 1;
+        self.failures = if outcome.is_err() { self.failures.saturating_add(1) } else { 0 };
+        let must_retry = !matches!(outcome, Ok(_) | Err(ErrorCode::NotAllowed));
+        // A store refuses a snapshot that refers to a missing entry. In a log the previous snapshot and all
+        // entries remain.
+        self.has_gap |= must_retry && has_store;
+        AfterWrite { is_current: self.visit == visit, must_retry }
+    }
+
+    /// An entry that the connection of this visit caused is written, or the write failed.
+    pub fn entry_written(&mut self, visit: u32, number: u64, is_safe: bool) -> AfterWrite {
+        self.work().in_flight -= 1;
+        if is_safe {
+            // Earlier entries are safe too: where one was refused, the connection ended.
+            self.safe = number;
+        } else {
+            // An offline session has no connection to end: a snapshot compensates.
+            self.has_gap = true;
+        }
+        AfterWrite { is_current: self.visit == visit, must_retry: !is_safe }
+    }
+
+    /// The session moves to another node; returns false if it does already.
+    pub fn begin_handover(&mut self) -> bool {
+        let begins = !self.is_moving();
+        if begins {
+            self.work().handover = Handover::Recorded;
+        }
+        begins
+    }
+
+    /// The last snapshot of a session that moves to another node is written: nothing more may arrive. Returns
+    /// false for any other snapshot.
+    pub fn handover_written(&mut self) -> bool {
+        let is_last = self.work().handover == Handover::Recorded;
+        if is_last {
+            self.work().handover = Handover::Left;
+        }
+        is_last
+    }
+
+    /// True if the other node has all of a session that moves.
+    pub fn is_handed_over(&mut self) -> bool {
+        let is_scheduled = self.is_scheduled;
+        let work = self.work();
+        work.handover == Handover::Left && work.in_flight == 0 && !is_scheduled
+    }
+
     /// True if messages wait to be persisted; later ones then wait too.
     #[must_use]
     pub fn has_prepared(&self) -> bool {
@@ -199,16 +300,16 @@ impl Persistence {
     }
 
     /// True if it moves to another node.
-    pub(super) fn is_moving(&self) -> bool {
+    pub fn is_moving(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.handover != Handover::Stays)
     }
 
-    pub(super) fn work(&mut self) -> &mut Work {
+    pub fn work(&mut self) -> &mut Work {
         self.work.get_or_insert_default()
     }
 
     /// The session is offline: frees empty collections.
-    pub(super) fn shrink(&mut self) {
+    pub fn shrink(&mut self) {
         self.work.take_if(|work| work.is_done());
         self.entries.take_if(|entries| entries.is_empty());
     }
@@ -221,13 +322,13 @@ impl Persistence {
     }
 
     /// The number of the entry that contains the changes so far.
-    pub(super) fn last_entry(&self) -> u64 {
+    pub fn last_entry(&self) -> u64 {
         let has_parts = self.work.as_ref().is_some_and(|work| !work.parts.is_empty());
         self.head.last_entry + u64::from(has_parts)
     }
 
     /// Takes the changes of this turn as an entry, with its waits.
-    pub(super) fn take_entry(&mut self) -> Option<Entry> {
+    pub fn take_entry(&mut self) -> Option<Entry> {
         let number = self.last_entry();
         let work = self.work.as_mut().filter(|work| !work.parts.is_empty())?;
         self.head.last_entry = number;
@@ -249,7 +350,7 @@ impl Persistence {
 
     /// True if the snapshot now due must include all messages: persisted state is uncertain, or most of it in
     /// a store is obsolete, since a store removes entries from the first one on.
-    pub(super) fn needs_all(&self, has_store: bool) -> bool {
+    pub fn needs_all(&self, has_store: bool) -> bool {
         let HeadState { last_entry, through, .. } = self.head;
         let is_many = last_entry.saturating_sub(through) >= 2 * u64::from(ENTRIES_MAX)
             || self.stored_bytes >= STORED_BYTES_MAX;
@@ -259,7 +360,7 @@ impl Persistence {
 
     /// Takes the changes of this turn and all live messages as entries that replace earlier ones; `messages`:
     /// queued or not, key, cursor.
-    pub(super) fn take_all_entries<'a>(
+    pub fn take_all_entries<'a>(
         &mut self,
         messages: impl Iterator<Item = (bool, u64, CountedBy, &'a Message, &'a Grant)>,
     ) -> Vec<Entry> {
@@ -281,7 +382,7 @@ impl Persistence {
 
     /// The head of a snapshot. Messages in flight from `in_flight_from` and queued from `queued_from` are
     /// live.
-    pub(super) fn head(&mut self, last_key: u64, in_flight_from: u64, queued_from: u64) -> Head {
+    pub fn head(&mut self, last_key: u64, in_flight_from: u64, queued_from: u64) -> Head {
         let lowest = in_flight_from.min(queued_from);
         let entries = self.entries.as_deref_mut();
         let first = entries.and_then(|entries| {

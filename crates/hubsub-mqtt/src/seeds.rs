@@ -2,13 +2,13 @@
 //! requests, and a process that may end between any two steps. The client is the oracle: it gets each record
 //! exactly once.
 
-use super::super::cursors::CountedBy;
-use super::super::entries::put_event;
-use super::super::message::Content;
-use super::super::persistence::Persistence;
-use super::super::restored::{restore, tests::opened};
-use super::super::session::{Sent, Session};
-use hubsub_mqtt::{Event, Grant, SessionState};
+use crate::cursors::CountedBy;
+use crate::entries::put_event;
+use crate::machine::{Event, Grant, SessionState};
+use crate::message::Content;
+use crate::persistence::Persistence;
+use crate::restored::{restore, tests::opened};
+use crate::session::{Sent, Session};
 use hubsub_route::LogPlace;
 use hubsub_route::claims::Token;
 use hubsub_sessions::{Answer, Limits, Memory, Request, SessionStore};
@@ -117,7 +117,7 @@ impl Process {
         self.prepared.push_back((after, id, offset));
     }
 
-    /// Like [`persist::record`](super::super::persist::record) at the end of a turn.
+    /// Like [`SessionPlace::record`](crate::place::SessionPlace::record) at the end of a turn.
     fn record(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         let Some(is_connect) = self.snapshot_is_due.take() else {

@@ -4,8 +4,8 @@
 //!
 //! A record is *taken* when it enters the client's window or queue, or is skipped; it is *done* when the
 //! client has completed its acknowledgement. Records that are queued when the connection ends are taken back.
-//! [`session_cursors`](super::session_cursors) keeps cursors in step with the broker, [`persist`](super::persist) persists
-//! them.
+//! [`session_cursors`](super::session_cursors) keeps cursors in step with the broker,
+//! [`persist`](super::persist) persists them.
 //!
 //! Invariant: every matching record up to a cursor's `taken` was taken.
 
@@ -13,9 +13,9 @@ mod bytes;
 
 use super::message::Content;
 use super::pending::Pending;
+use crate::machine::Progress;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
-use hubsub_mqtt::Progress;
 use hubsub_types::{Epoch, HubId, Position, Seq};
 
 /// The cursor that counts a record.
@@ -129,22 +129,22 @@ pub struct Cursors {
     /// For wildcards: records of QoS 0 before this time are skipped, in µs since 1970.
     quiet_us: u64,
     /// True if its wildcards have hub cursors.
-    pub(super) has_hub_cursors: bool,
+    pub has_hub_cursors: bool,
     /// True if a wildcard started at a past position and has cursors of its own: records that wildcards
     /// deliver are then queued like those of rooms without a log.
-    pub(super) is_queued: bool,
+    pub is_queued: bool,
     /// Topics whose subscriptions are not confirmed, with the request number.
-    pub(super) asked: Vec<(u32, Box<str>)>,
+    pub asked: Vec<(u32, Box<str>)>,
     /// Wildcards that wait for the log ends, with the request number.
-    pub(super) waiting: Vec<(u32, Box<str>)>,
+    pub waiting: Vec<(u32, Box<str>)>,
     /// The number of the last log-end request; `awaits_ends` while it is outstanding.
-    pub(super) ends: u32,
-    pub(super) awaits_ends: bool,
+    pub ends: u32,
+    pub awaits_ends: bool,
 }
 
 impl Cursors {
     /// The cursor that counts a record; `by_topic`: it arrived by a topic subscription, else by a wildcard.
-    pub(super) fn counted_by(&self, by_topic: bool, topic: &[u8], offset: u64) -> CountedBy {
+    pub fn counted_by(&self, by_topic: bool, topic: &[u8], offset: u64) -> CountedBy {
         match by_topic {
             true if std::str::from_utf8(topic).is_ok_and(|topic| self.topics.get(topic).is_some()) => {
                 CountedBy::Topic
@@ -155,12 +155,12 @@ impl Cursors {
     }
 
     /// True if there is a topic cursor.
-    pub(super) fn has_topics(&self) -> bool {
+    pub fn has_topics(&self) -> bool {
         !self.topics.is_empty()
     }
 
     /// True if it has a cursor for a topic, or one is pending.
-    pub(super) fn has(&self, topic: &str) -> bool {
+    pub fn has(&self, topic: &str) -> bool {
         self.topics.get(topic).is_some() || self.asked.iter().any(|(_, asked)| **asked == *topic)
     }
 
@@ -174,18 +174,18 @@ impl Cursors {
     }
 
     /// A subscription to a topic is confirmed: its cursor starts after this position.
-    pub(super) fn start(&mut self, topic: &str, after: Position) {
+    pub fn start(&mut self, topic: &str, after: Position) {
         let progress = Progress::from(after.seq.0);
         self.topics.insert(topic, InTopic { epoch: after.epoch, progress, quiet_us: 0 });
     }
 
-    pub(super) fn remove_topic(&mut self, topic: &str) {
+    pub fn remove_topic(&mut self, topic: &str) {
         self.topics.remove(topic);
         self.asked.retain(|(_, asked)| **asked != *topic);
     }
 
     /// Its wildcards start after these offsets.
-    pub(super) fn start_hubs(&mut self, ends: &[(HubId, u64)]) {
+    pub fn start_hubs(&mut self, ends: &[(HubId, u64)]) {
         self.has_hub_cursors = true;
         for &(hub, end) in ends {
             self.hub(hub).progress = Progress::from(end);
@@ -193,13 +193,13 @@ impl Cursors {
     }
 
     /// Its wildcards have no cursors any more.
-    pub(super) fn remove_hubs(&mut self) {
+    pub fn remove_hubs(&mut self) {
         (self.has_hub_cursors, self.hubs) = (false, Vec::new());
     }
 
     /// Takes a record; `is_open`: it will be acknowledged. False if it is not for this client or was taken
     /// before.
-    pub(super) fn take(&mut self, counted: CountedBy, content: &Content<'_>, is_open: bool) -> bool {
+    pub fn take(&mut self, counted: CountedBy, content: &Content<'_>, is_open: bool) -> bool {
         let (progress, place, quiet_us) = match counted {
             CountedBy::None => return true,
             CountedBy::Topic => {
@@ -227,14 +227,14 @@ impl Cursors {
     }
 
     /// A record arrived and was not taken: it is delivered again, or read after the reconnect.
-    pub(super) fn refuse(&mut self, counted: CountedBy, hub: HubId, offset: u64) {
+    pub fn refuse(&mut self, counted: CountedBy, hub: HubId, offset: u64) {
         if counted == CountedBy::Hub {
             self.hub(hub).stop_at(offset);
         }
     }
 
     /// The client has completed the acknowledgement of a record.
-    pub(super) fn done(&mut self, counted: CountedBy, content: &Content<'_>) {
+    pub fn done(&mut self, counted: CountedBy, content: &Content<'_>) {
         match counted {
             CountedBy::None => {}
             CountedBy::Topic => {
@@ -247,7 +247,7 @@ impl Cursors {
     }
 
     /// Takes back a queued record; returns whether a cursor counts it.
-    pub(super) fn take_back(&mut self, counted: CountedBy, content: &Content<'_>) -> bool {
+    pub fn take_back(&mut self, counted: CountedBy, content: &Content<'_>) -> bool {
         match counted {
             CountedBy::None => return false,
             CountedBy::Topic => {
@@ -264,7 +264,7 @@ impl Cursors {
     }
 
     /// Takes back all queued records.
-    pub(super) fn take_back_all(&mut self, pending: &Pending) {
+    pub fn take_back_all(&mut self, pending: &Pending) {
         // In reverse, because a cursor stores each number after one that is taken back.
         for item in pending.iter().rev() {
             self.take_back(item.counted, &item.message.content());
@@ -273,7 +273,7 @@ impl Cursors {
 
     /// A copy to persist while the client is online: queued records are taken back. `places`: the offset per
     /// hub up to which all records that match wildcards have arrived.
-    pub(super) fn as_sent(&self, pending: &Pending, places: &[(HubId, u64)]) -> Cursors {
+    pub fn as_sent(&self, pending: &Pending, places: &[(HubId, u64)]) -> Cursors {
         let mut cursors = self.clone();
         cursors.take_back_all(pending);
         let places = if self.has_hub_cursors { places } else { &[] };
@@ -284,7 +284,7 @@ impl Cursors {
     }
 
     /// A record sent after the snapshot and before the process ended: it is in flight and is not taken again.
-    pub(super) fn sent_since(&mut self, counted: CountedBy, content: &Content<'_>) {
+    pub fn sent_since(&mut self, counted: CountedBy, content: &Content<'_>) {
         match counted {
             CountedBy::None => {}
             CountedBy::Topic => {
@@ -301,7 +301,7 @@ impl Cursors {
 
     /// The process has ended: of the unacknowledged records these are in flight, all others are delivered
     /// again.
-    pub(super) fn process_lost<'a>(&mut self, in_flight: impl Iterator<Item = (CountedBy, Content<'a>)>) {
+    pub fn process_lost<'a>(&mut self, in_flight: impl Iterator<Item = (CountedBy, Content<'a>)>) {
         let (mut in_topics, mut in_hubs) = (HashSet::new(), HashSet::new());
         for (counted, content) in in_flight {
             match counted {
@@ -320,12 +320,12 @@ impl Cursors {
     }
 
     /// All records that match wildcards up to an offset of a hub have arrived.
-    pub(super) fn arrived(&mut self, hub: HubId, upto: u64) {
+    pub fn arrived(&mut self, hub: HubId, upto: u64) {
         self.hub(hub).passed(upto);
     }
 
     /// The session is offline: frees what it does not need.
-    pub(super) fn detach(&mut self) {
+    pub fn detach(&mut self) {
         (self.asked, self.waiting) = (Vec::new(), Vec::new());
         self.awaits_ends = false;
         self.topics.iter_mut().for_each(|(_, at)| at.progress.rest());
@@ -333,20 +333,20 @@ impl Cursors {
     }
 
     /// The client is back at this time, in µs since 1970: older records of QoS 0 are skipped.
-    pub(super) fn resume(&mut self, now_us: u64) {
+    pub fn resume(&mut self, now_us: u64) {
         (self.quiet_us, self.awaits_ends) = (now_us, false);
         self.topics.iter_mut().for_each(|(_, at)| at.quiet_us = now_us);
         self.hubs.iter_mut().for_each(|at| at.stop = 0);
     }
 
     /// Its topics, each with the position after which it continues.
-    pub(super) fn positions(&self) -> impl Iterator<Item = (&str, Position)> {
+    pub fn positions(&self) -> impl Iterator<Item = (&str, Position)> {
         let seq = |at: &InTopic| Seq(at.progress.taken());
         self.topics.iter().map(move |(topic, at)| (topic, Position { epoch: at.epoch, seq: seq(at) }))
     }
 
     /// Hubs, each with the first offset that it has not received.
-    pub(super) fn offsets(&self) -> impl Iterator<Item = (HubId, u64)> {
+    pub fn offsets(&self) -> impl Iterator<Item = (HubId, u64)> {
         self.hubs.iter().map(|at| (at.hub, at.progress.taken() + 1))
     }
 }

@@ -7,7 +7,7 @@
 use super::cursors::{CountedBy, Cursors};
 use super::entries::{EntryHead, Head, Part, head_of, take_part};
 use super::message::Message;
-use hubsub_mqtt::{Damaged, Event, Grant, SessionState};
+use crate::machine::{Damaged, Event, Grant, SessionState};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// A session as restored.
@@ -112,11 +112,11 @@ fn in_flight(state: &SessionState<u64>) -> HashSet<u64> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::entries::{EntryHead, begin, put_event, put_message};
-    use super::super::message::Content;
+pub(crate) mod tests {
     use super::*;
-    use hubsub_mqtt::{Machine, Opened, Terms};
+    use crate::entries::{EntryHead, begin, put_event, put_message};
+    use crate::machine::{Machine, Opened, Terms};
+    use crate::message::Content;
     use hubsub_route::LogPlace;
     use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
     use hubsub_wire::mqtt::{Connect, PacketId, Properties, Version};

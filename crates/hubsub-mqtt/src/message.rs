@@ -1,8 +1,8 @@
 //! The content of a record, as PUBLISH packets are written from it.
 
-use crate::io::shared::Shared;
-use hubsub_mqtt::expiry_s;
-use hubsub_route::{LogPlace, RecordView};
+use crate::machine::expiry_s;
+use hubsub_route::{LogPlace, Namespace, Record, RecordView};
+use hubsub_types::shared::Shared;
 use hubsub_types::{Position, Qos};
 use hubsub_wire::mqtt::topic_name;
 
@@ -89,6 +89,18 @@ impl Message {
     #[must_use]
     pub fn payload(&self) -> &Shared {
         &self.payload
+    }
+
+    /// A record with its content, at its position, for another member of a group.
+    #[must_use]
+    pub fn to_record(&self) -> Record {
+        let content = self.content();
+        let headers = (!content.headers.is_empty()).then(|| content.headers.into());
+        let topic = content.topic.as_bytes();
+        let record = Record::new(Namespace::Global, topic, content.payload, Box::default(), headers);
+        let mut record = record.of_qos(content.qos);
+        (record.position, record.timestamp_us) = (content.position, content.timestamp_us);
+        record
     }
 
     /// Its memory in bytes, approximately.

@@ -6,9 +6,9 @@
 use super::cursors::CountedBy;
 use super::message::Message;
 use super::shares::Group;
+use crate::machine::Grant;
 use ahash::RandomState;
 use hashbrown::HashMap;
-use hubsub_mqtt::Grant;
 use hubsub_types::{OnSlow, Qos};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -232,7 +232,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mqtt::message::Content;
+    use crate::message::Content;
     use hubsub_route::LogPlace;
     use hubsub_types::Position;
 

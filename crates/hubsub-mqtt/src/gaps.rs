@@ -10,19 +10,19 @@ const GAPS_MAX: usize = 64;
 /// pointer.
 #[derive(Default)]
 #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
-pub(super) struct Gaps(Option<Box<Vec<String>>>);
+pub struct Gaps(Option<Box<Vec<String>>>);
 
 impl Gaps {
     /// True if there is no gap to report.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    pub(super) fn texts(&self) -> &[String] {
+    pub fn texts(&self) -> &[String] {
         self.0.as_ref().map_or(&[], |texts| texts)
     }
 
-    pub(super) fn add(&mut self, topic: &[u8], from: Position, to: Position) {
+    pub fn add(&mut self, topic: &[u8], from: Position, to: Position) {
         let topic = topic.strip_prefix(FILTER_MARK).unwrap_or(topic);
         let text = match self.texts().len() {
             ..GAPS_MAX => format!("{from} {to} {}", String::from_utf8_lossy(topic)),

@@ -12,7 +12,7 @@
 //! The container has the checksum. The length of the input bounds what is allocated.
 
 use super::{Cursors, InHub, InTopic};
-use hubsub_mqtt::{Damaged, Key, Progress};
+use crate::machine::{Damaged, Key, Progress};
 use hubsub_types::{Epoch, HubId};
 
 const VERSION: u8 = 1;

@@ -19,7 +19,7 @@
 
 use super::cursors::{CountedBy, Cursors};
 use super::message::{Content, Message};
-use hubsub_mqtt::{Damaged, Event, Grant};
+use crate::machine::{Damaged, Event, Grant};
 use hubsub_route::LogPlace;
 use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
 use hubsub_wire::mqtt::SubscriptionId;
