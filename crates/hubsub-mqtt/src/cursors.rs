@@ -4,8 +4,8 @@
 //!
 //! A record is *taken* when it enters the client's window or queue, or is skipped; it is *done* when the
 //! client has completed its acknowledgement. Records that are queued when the connection ends are taken back.
-//! [`session_cursors`](super::session_cursors) keeps cursors in step with the broker,
-//! [`persist`](super::persist) persists them.
+//! The node keeps cursors in step with the broker; a session's snapshot has them
+//! ([`Persistence`](super::Persistence)).
 //!
 //! Invariant: every matching record up to a cursor's `taken` was taken.
 
