@@ -98,7 +98,7 @@ class Core:
         concerned, and None or the first missing offset and the first one after the gap;
         `("log", level, message, fields)` with level `debug|info|warning|error`;
         `("link", kind, node, incarnation, code, text)`: `node.PeerEvent`;
-        `("lead", kind, hub, term, mandate)`: `node.LeaseEvent`;
+        `("lead", kind, hub, term, controller_term)`: `node.LeaseEvent`;
         `("ready",)`: `route_ready` has changed;
         `("room_miss", room_class, room, makes)`: answer by `route_rooms`, `route_refuse`, `route_absent`;
         `("locate", number, room)`: answer by `route_located`;
@@ -178,17 +178,17 @@ class Core:
     def link_answer(self, node: str, number: int, body: bytes) -> None: ...
     def clock_us(self) -> int: ...
     def lead_routes(self, routes: Sequence[tuple[int, int, bool]]) -> None: ...
-    def lead_census(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None: ...
+    def lead_voters(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None: ...
     def lead_tables(
         self,
         ticket: Ticket[object],
-        mandate: int,
+        controller_term: int,
         until_us: int,
         confirmed_us: int,
         tables: Sequence[tuple[str, int, Sequence[st.HubTerm]]],
-        census: int,
+        voters_revision: int,
     ) -> None: ...
-    def lead_resign(self, ticket: Ticket[object], mandate: int) -> None: ...
+    def lead_resign(self, ticket: Ticket[object], controller_term: int) -> None: ...
     def lead_snapshot(self) -> dict[str, Any]:
         """`node.LeaseSnapshot` of a moment a few ms ago at most, with times in µs, and `peers` as a list of dicts."""
     # Classes, hubs and rooms of the cluster.

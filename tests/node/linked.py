@@ -257,8 +257,8 @@ async def serve(options: dict[str, Any]) -> None:
                 asking.add(asyncio.create_task(ask(peer, body)))
             case ["routes", rows]:
                 node.lead_routes([tuple(row) for row in rows])
-            case ["census", revision, names]:
-                node.lead_census(revision, names, [])
+            case ["voters", revision, names]:
+                node.lead_voters(revision, names, [])
             case ["tables", controller_term, for_s, rows, revision]:
                 asking.add(asyncio.create_task(tables(controller_term, for_s, rows, revision)))
             case ["resign", controller_term]:

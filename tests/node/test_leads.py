@@ -48,12 +48,14 @@ def counted(*nodes: Linked) -> None:
     """Connects the nodes; a majority of them confirms a controller term."""
     meet(*nodes)
     for node in nodes:
-        node.tell("census", 1, sorted(node.name for node in nodes))
+        node.tell("voters", 1, sorted(node.name for node in nodes))
 
 
-def grant(controller: Linked, *tables: tuple[Linked, list[list[int]]], mandate: int = 1) -> dict[str, Any]:
+def grant(
+    controller: Linked, *tables: tuple[Linked, list[list[int]]], controller_term: int = 1
+) -> dict[str, Any]:
     rows = [[node.name, node.incarnation, pairs] for node, pairs in tables]
-    shown: dict[str, Any] = controller.ask("tables", mandate, LONG_S, rows, 1)
+    shown: dict[str, Any] = controller.ask("tables", controller_term, LONG_S, rows, 1)
     return shown
 
 
@@ -74,7 +76,7 @@ def test_what_a_table_has_is_led_and_the_lead_is_renewed(start_linked: StartLink
     a.tell("routes", [[HUB, TERM, False]])
     shown = grant(c, (a, [PAIR]))
     assert (shown["controller_term"], shown["voters"]) == (1, 1)
-    assert a.lead("heeds")["controller_term"] == 1
+    assert a.lead("acknowledges")["controller_term"] == 1
     began = a.lead("began", hub=HUB, term=TERM)
     a.lead("opened")
     first = until(a, lambda shown: shown["until_s"] is not None)["until_s"]
@@ -142,7 +144,7 @@ def test_a_leader_that_is_cut_off_leads_until_its_deadline_and_no_longer(
     settled = max(peer["acknowledged_s"] for peer in heeding["peers"].values()) + LEAD_S
     held = until(a, lambda shown: shown["until_s"] > settled)["until_s"]
     a.roster()
-    cut = a.lead("heeds", controller_term=0)
+    cut = a.lead("acknowledges", controller_term=0)
     closed = a.lead("closed")
     ended = a.ask("leads")["until_s"]
     assert held - CLOCK_S <= ended <= cut["at_s"] + LEAD_S, "asked for before it was cut off"
@@ -154,12 +156,12 @@ def test_a_leader_that_is_cut_off_leads_until_its_deadline_and_no_longer(
     assert not [said for said in a.seen if said.get("kind") == "gave_up"], "it is still its own"
 
 
-def test_a_mandate_that_ends_grants_nothing_more_and_a_majority_goes_on_without_a_controller(
+def test_a_controller_term_that_ends_grants_nothing_more_and_a_majority_goes_on_without_a_controller(
     three: tuple[Linked, Linked, Linked],
 ) -> None:
     a, b, c = three
     assert c.ask("resign", 1)["controller_term"] == 0
-    a.lead("heeds", controller_term=0)
+    a.lead("acknowledges", controller_term=0)
     gone_s = time.monotonic()
     until(a, lambda shown: shown["until_s"] > gone_s + 3 * LEAD_S)
     assert not [said for said in a.seen if said.get("kind") == "closed"]
@@ -176,12 +178,12 @@ def test_a_controller_that_is_silent_is_not_heeded_and_the_lead_goes_on_among_th
     a, _, c = three
     c.signal(signal.SIGSTOP)
     try:
-        a.lead("heeds", controller_term=0)
+        a.lead("acknowledges", controller_term=0)
         silent_s = time.monotonic()
         until(a, lambda shown: shown["until_s"] > silent_s + 2 * LEAD_S)
     finally:
         c.signal(signal.SIGCONT)
-    a.lead("heeds", controller_term=1)
+    a.lead("acknowledges", controller_term=1)
     assert not [said for said in a.seen if said.get("kind") == "gave_up"]
 
 
@@ -242,7 +244,7 @@ def test_another_incarnation_does_not_say_whom_the_one_before_heeded(
 
     while link()["offset_us"] is None:
         assert a.process.poll() is None
-    assert link()["heeds"] == 0
+    assert link()["acknowledged_term"] == 0
 
 
 def test_a_dead_leader_is_told_at_once_and_known_until_another_has_its_name(
@@ -254,7 +256,7 @@ def test_a_dead_leader_is_told_at_once_and_known_until_another_has_its_name(
     c.event("dead", "a")
     c.roster(b, c)
     kept = grant(c, (b, []), (c, []))
-    assert ["a", 1] in kept["processes"], "it was granted a lead under this mandate"
+    assert ["a", 1] in kept["processes"], "it was granted a lead under this controller term"
     assert kept["peers"]["a"]["lease_until_s"] is not None
     again = start_linked("a", incarnation=2)
     for node in (again, b, c):
@@ -270,13 +272,13 @@ def test_who_is_registered_no_more_and_holds_no_lead_is_forgotten(start_linked: 
     until(a, lambda shown: shown["processes"] == [["a", 1]])
 
 
-def test_a_later_mandate_takes_over_and_tables_of_an_earlier_one_change_nothing(
+def test_a_later_controller_term_takes_over_and_tables_of_an_earlier_one_change_nothing(
     three: tuple[Linked, Linked, Linked],
 ) -> None:
     a, b, c = three
     held = a.ask("leads")["until_s"]
-    grant(b, (a, [PAIR]), (b, []), (c, []), mandate=2)
-    a.lead("heeds", controller_term=2)
+    grant(b, (a, [PAIR]), (b, []), (c, []), controller_term=2)
+    a.lead("acknowledges", controller_term=2)
     until(a, lambda shown: shown["until_s"] > held + LEAD_S)
     assert b.ask("tables", 1, LONG_S, [], 1)["controller_term"] == 2
     until(b, lambda shown: shown["peers"]["a"]["acknowledged_s"] is not None)
@@ -288,7 +290,7 @@ def test_a_node_alone_is_its_own_controller_and_each_of_its_shards_confirms(
     start_linked: StartLinked,
 ) -> None:
     a = start_linked("a", shards=4)
-    a.tell("census", 1, ["a"])
+    a.tell("voters", 1, ["a"])
     hubs = list(range(1, 9))
     a.tell("routes", [[hub, 1, False] for hub in hubs])
     a.tell("tables", 1, LONG_S, [["a", 1, [[hub, 1] for hub in hubs]]], 1)

@@ -95,7 +95,8 @@ def test_a_peer_tells_its_status_its_clock_and_that_it_lives(start_linked: Start
     def knows() -> bool:
         links = a.peers()["b"]["links"]
         return all(
-            link["mandate"] == 0 and link["classes"] == 9 and link["offset_us"] is not None for link in links
+            link["controller_term"] == 0 and link["classes"] == 9 and link["offset_us"] is not None
+            for link in links
         )
 
     while not knows():

@@ -32,7 +32,7 @@ def pair(needs: Callable[..., None], tmp_path: Path) -> Iterator[Pair]:
             (3, "default", 0, 1, ("b", 2)),
             (4, "default", 1, 1, ("b", 2)),
         ]
-        b.tell("census", 1, ["a", "b"])
+        b.tell("voters", 1, ["a", "b"])
         b.tell("routes", [(hub, 1, False) for hub, *_ in hubs])
         b.ask("tables", 1, 3_600, [("b", 2, [(hub, 1) for hub, *_ in hubs])], 1)
         for node in (a, b):

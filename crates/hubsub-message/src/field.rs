@@ -66,6 +66,27 @@ pub fn write_short(number: u64, out: &mut Vec<u8>) {
     out.push(left as u8);
 }
 
+/// Encodes a list: its count, then its values.
+pub fn write_list<T>(values: &[T], out: &mut Vec<u8>, write: impl Fn(&T, &mut Vec<u8>)) {
+    write_length(values.len(), out);
+    values.iter().for_each(|value| write(value, out));
+}
+
+/// Decodes a list of values of at least one byte each.
+///
+/// # Errors
+/// The count exceeds the bytes that are left, or a value is invalid.
+pub fn read_list<'a, L, T>(
+    from: &mut Reader<'a>,
+    mut read: impl FnMut(&mut Reader<'a>) -> Result<T, Flaw>,
+) -> Result<L, Flaw>
+where
+    Result<L, Flaw>: FromIterator<Result<T, Flaw>>,
+{
+    let count = from.length()?;
+    (0..count).map(|_| read(from)).collect()
+}
+
 /// A number that is usually small, 7 bits per byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Short(pub u64);

@@ -1,8 +1,10 @@
 //! The encoding of the parts of messages: names, records, starts of subscriptions, errors.
 
 use crate::error::Flaw;
-use crate::field::{Field, Reader, write_length};
-use crate::{Attached, Headers, HubFilter, LogPlace, Names, Namespace, Over, Producer, Record, Short, Start};
+use crate::field::{Field, Reader, read_list, write_list};
+use crate::{
+    Attached, Headers, HubFilter, LeadershipEnd, LogPlace, Names, Namespace, Producer, Record, Short, Start,
+};
 use hubsub_types::{ErrorCode, HubId, Position, ProducerId, Qos, Seq};
 use std::sync::Arc;
 
@@ -47,8 +49,8 @@ const HEADERS: u8 = 2;
 const QOS_SHIFT: u8 = 2;
 const RETAIN: u8 = 16;
 
-/// A record without its position and its place in a log, which are fields of their own. Its payload is the rest of
-/// the frame.
+/// A record without its position and its place in a log, which are fields of their own. Its payload is the
+/// rest of the frame.
 impl Field<'_> for Record {
     fn write(&self, out: &mut Vec<u8>) {
         let (producer, headers) = (self.producer(), self.headers.as_deref().unwrap_or_default());
@@ -63,11 +65,10 @@ impl Field<'_> for Record {
         }
         (&*self.publisher).write(out);
         if !headers.is_empty() {
-            write_length(headers.len(), out);
-            for (name, value) in headers {
+            write_list(headers, out, |(name, value), out| {
                 (&**name).write(out);
                 (&**value).write(out);
-            }
+            });
         }
         out.extend_from_slice(self.payload());
     }
@@ -96,10 +97,8 @@ impl Field<'_> for Record {
 }
 
 fn read_headers(from: &mut Reader<'_>) -> Result<Headers, Flaw> {
-    // A pair has at least two bytes, so the count is at most the remaining length.
-    let count = from.length()?;
-    let mut pair = || Ok((<&str>::read(from)?.into(), <&str>::read(from)?.into()));
-    let pairs = (0..count).map(|_| pair()).collect::<Result<Arc<[(Box<str>, Box<str>)]>, Flaw>>()?;
+    let pair = |from: &mut Reader<'_>| Ok((<&str>::read(from)?.into(), <&str>::read(from)?.into()));
+    let pairs: Arc<[(Box<str>, Box<str>)]> = read_list(from, pair)?;
     Ok((!pairs.is_empty()).then_some(pairs))
 }
 
@@ -176,29 +175,30 @@ impl Field<'_> for Attached {
     }
 }
 
-impl Field<'_> for Over {
+impl Field<'_> for LeadershipEnd {
     fn write(&self, out: &mut Vec<u8>) {
-        self.life.write(out);
-        self.due.write(out);
-        self.said.write(out);
+        self.epoch.write(out);
+        self.expected.write(out);
+        self.committed.write(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        Ok(Over { life: Field::read(from)?, due: Field::read(from)?, said: Field::read(from)? })
+        Ok(LeadershipEnd {
+            epoch: Field::read(from)?,
+            expected: Field::read(from)?,
+            committed: Field::read(from)?,
+        })
     }
 }
 
 /// The patterns in their text form, with their count in front.
 impl Field<'_> for Arc<HubFilter> {
     fn write(&self, out: &mut Vec<u8>) {
-        write_length(self.sources().len(), out);
-        self.sources().iter().for_each(|source| source.write(out));
+        write_list(self.sources(), out, Field::write);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
-        // A text has at least one byte, so the count is at most the remaining length.
-        let count = from.length()?;
-        let sources = (0..count).map(|_| Field::read(from)).collect::<Result<Vec<_>, Flaw>>()?;
+        let sources: Vec<Arc<[u8]>> = read_list(from, Field::read)?;
         Ok(Arc::new(HubFilter::new(sources)))
     }
 }

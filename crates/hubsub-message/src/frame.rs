@@ -24,10 +24,10 @@ pub fn framed(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> usize {
 
 /// Defines an enum of frames, with their encoding.
 ///
-/// A frame has its type on the wire, a name, a [`Lane`](crate::Lane) and its fields in the order of the wire, each
-/// encoded by [`Field`](crate::Field). `by module` after the lane names a module whose functions `write` and `read`
-/// encode the fields instead, where their order on the wire is another. A last entry `_ Name(Type)` adds the frames
-/// of another such enum.
+/// A frame has its type on the wire, a name, a [`Lane`](crate::Lane) and its fields in the order of the wire,
+/// each encoded by [`Field`](crate::Field). `by module` after the lane names a module whose functions `write`
+/// and `read` encode the fields instead, where their order on the wire is another. A last entry `_
+/// Name(Type)` adds the frames of another such enum.
 #[macro_export]
 macro_rules! frames {
     (

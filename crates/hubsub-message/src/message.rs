@@ -59,20 +59,20 @@ pub struct Give {
 
 /// Numbers that a leader reports of a leadership that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Over {
+pub struct LeadershipEnd {
     /// Identifies the leadership that has ended.
-    pub life: Epoch,
-    /// The number of records that were due to this node, or may have been.
-    pub due: u64,
+    pub epoch: Epoch,
+    /// The number of records that were expected at this node, or may have been.
+    pub expected: u64,
     /// The number of committed records.
-    pub said: u64,
+    pub committed: u64,
 }
 
 frames! {
     /// A message between brokers of two nodes.
     ///
-    /// `ask` is the requester's number for a request; a response returns it. `hub` is the hub of the room, and `term`
-    /// its term, as the sender knows them. Any request may be answered by `NotMine` or `Denied`.
+    /// `ask` is the requester's number for a request; a response returns it. `hub` is the hub of the room,
+    /// and `term` its term, as the sender knows them. Any request may be answered by `NotMine` or `Denied`.
     pub enum NodeMessage {
         /// Edge to leader: a record without a position yet.
         16 Publish Live {
@@ -104,8 +104,8 @@ frames! {
             ask: AskId,
             code: ErrorCode,
         }
-        /// Edge to leader: the number of its clients that subscribe to a topic, at first or again; 0 removes the
-        /// interest.
+        /// Edge to leader: the number of its clients that subscribe to a topic, at first or again; 0 removes
+        /// the interest.
         20 Interest Live {
             /// `NONE` if the interest is removed.
             ask: AskId,
@@ -124,8 +124,8 @@ frames! {
             ask: AskId,
             attached: Attached,
         }
-        /// Edge to leader: only the number of subscribers changed. From a leader to a node that it counted: it no
-        /// longer does, and the number is 0.
+        /// Edge to leader: only the number of subscribers changed. From a leader to a node that it counted:
+        /// it no longer does, and the number is 0.
         22 Counts Live {
             hub: HubId,
             term: Term,
@@ -154,9 +154,10 @@ frames! {
             hub: HubId,
             /// The term in which it was committed.
             term: Term,
-            /// Seq of the room's previous record that was due to this node.
+            /// Seq of the room's previous record that was expected at this node.
             previous: Seq,
-            /// The previous offset in the hub's log that was due to this node; 0 for a hub without a log.
+            /// The previous offset in the hub's log that was expected at this node; 0 for a hub without a
+            /// log.
             before: u64,
             /// The record with its position, which is zero if no room stored it and only patterns match.
             record: Arc<Record>,
@@ -233,24 +234,24 @@ frames! {
             /// The term of the sender's leadership.
             term: Term,
             /// Distinguishes this leadership of the hub from others.
-            life: Epoch,
-            /// Records of this leadership that were due to the node so far, or may have been.
-            due: u64,
+            epoch: Epoch,
+            /// Records of this leadership that were expected at the node so far, or may have been.
+            expected: u64,
         }
         /// Edge to a leader: interest is synced: the edge has registered all its interest in rooms of a hub.
-        35 Registered Live {
+        35 InterestSynced Live {
             hub: HubId,
             /// The term of the leader with which it is registered.
             term: Term,
         }
-        /// Leader to a node: its leadership of a hub ended: it commits nothing more in it, and has sent all its
-        /// records.
-        36 Over Live {
+        /// Leader to a node: its leadership of a hub ended: it commits nothing more in it, and has sent all
+        /// its records.
+        36 LeadershipEnded Live {
             hub: HubId,
             /// The term of the leadership.
             term: Term,
             /// Numbers that the receiver compares with the records that arrived.
-            over: Over,
+            end: LeadershipEnd,
         }
         /// Edge to a member: requests records of all rooms of a hub with a log.
         37 ReadHub Live {
@@ -277,8 +278,8 @@ frames! {
             /// First and last of the offsets that the log no longer has.
             lost: Option<(u64, u64)>,
         }
-        /// Leader to a node with members of a group: delivers a record to one of them. Node to leader: no member
-        /// took it, or the member that took it is lost.
+        /// Leader to a node with members of a group: delivers a record to one of them. Node to leader: no
+        /// member took it, or the member that took it is lost.
         40 Give Live by give {
             /// The hub in which it was committed.
             hub: HubId,
@@ -294,8 +295,8 @@ frames! {
             /// Position of the acknowledged record.
             position: Position,
         }
-        /// Edge to a hub of retained messages: requests those whose topic matches a filter. The responses are `Range`
-        /// and `RangeEnd`.
+        /// Edge to a hub of retained messages: requests those whose topic matches a filter. The responses are
+        /// `Range` and `RangeEnd`.
         42 Rows Live {
             ask: AskId,
             /// The hub that stores them.
@@ -307,8 +308,8 @@ frames! {
             /// Limit of the response, in bytes.
             bytes_max: u32,
         }
-        /// A flush barrier, to any node: requests a response once all retained messages in flight from its shards are
-        /// stored.
+        /// A flush barrier, to any node: requests a response once all retained messages in flight from its
+        /// shards are stored.
         43 SettleAsk Live {
             ask: AskId,
         }
@@ -332,8 +333,8 @@ impl NodeMessage {
             | NodeMessage::Give { hub, .. }
             | NodeMessage::Acknowledge { hub, .. }
             | NodeMessage::PatternsLive { hub, .. }
-            | NodeMessage::Registered { hub, .. }
-            | NodeMessage::Over { hub, .. }
+            | NodeMessage::InterestSynced { hub, .. }
+            | NodeMessage::LeadershipEnded { hub, .. }
             | NodeMessage::Rows { hub, .. }
             | NodeMessage::Read { hub, .. }
             | NodeMessage::ReadHub { hub, .. } => home(*hub, shards),

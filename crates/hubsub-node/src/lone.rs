@@ -11,7 +11,7 @@ use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
 use crate::io::shard_io::Io;
 use crate::io::transport::Transport;
-use crate::link::Board;
+use crate::link::PeerTable;
 use crate::shard::HOOKS;
 use crate::shard::mail::Mail;
 use crate::shard::states::Handles;
@@ -71,7 +71,7 @@ impl Lone {
         let settings = Settings { shard, hubs, classes, limits: limits.clone(), epochs, retained };
         let control = Arc::new(Control::new(64).unwrap());
         let mailer = Mailer::new(shard, inboxes, limits.mailbox_bytes_max as usize);
-        let board = Board::new("lone".to_owned(), 1, info.started, control.clone());
+        let peer_table = PeerTable::new("lone".to_owned(), 1, info.started, control.clone());
         let ends = Handles {
             shard,
             lines: control.lines(),
@@ -80,7 +80,7 @@ impl Lone {
             metrics,
             log: None,
             store: None,
-            board: Arc::new(board),
+            peer_table: Arc::new(peer_table),
             classes: now,
         };
         let io = Io::new(info, limits, Now::default(), mailer, ends);

@@ -13,7 +13,7 @@ use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::{MqttRules, NodeInfo};
 use crate::io::origin_check::OriginCheck;
 use crate::io::questions::Request;
-use crate::link::Board;
+use crate::link::PeerTable;
 use crate::log::start::LogConfig;
 use crate::log::start::Started;
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
@@ -101,7 +101,7 @@ pub struct Node {
     pub ws: Option<SocketAddr>,
     /// Bound address for links of other nodes.
     pub link: Option<SocketAddr>,
-    pub board: Arc<Board>,
+    pub peer_table: Arc<PeerTable>,
     inboxes: Arc<Inboxes<Mail>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     log: Option<Started>,
@@ -222,10 +222,10 @@ impl Node {
             Openings::start(s, Arc::clone(&now), inboxes, control, Window::from(&config.limits))
         });
         let (threads, log) = (Mutex::new(Vec::new()), started);
-        let board = Arc::new(Board::new(config.name, shards, info.started, control.clone()));
+        let peer_table = Arc::new(PeerTable::new(config.name, shards, info.started, control.clone()));
         let routes = {
             let (inboxes, control) = (Arc::clone(&inboxes), Arc::clone(&control));
-            Routes::new(inboxes, control, Arc::clone(&board), Arc::clone(&now))
+            Routes::new(inboxes, control, Arc::clone(&peer_table), Arc::clone(&now))
         };
         let mut node = Node {
             info,
@@ -235,7 +235,7 @@ impl Node {
             mqtt,
             ws,
             link,
-            board,
+            peer_table,
             inboxes,
             threads,
             log,
@@ -269,12 +269,21 @@ impl Node {
                 let (log, readers) = (Arc::clone(&s.log), Arc::clone(&s.readers));
                 LogEnd::new(shard, log, readers, Arc::clone(listing), &s.hubs, node.inboxes.clone())
             });
-            let board = Arc::clone(&node.board);
+            let peer_table = Arc::clone(&node.peer_table);
             let (control, classes_now) = (Arc::clone(&node.control), Arc::clone(&node.classes));
             let store = node.store.as_ref().map(|store| StoreEnd::new(store, shard));
             let (lines, of_links) = (control.lines(), control.clone());
-            let ends =
-                Handles { shard, control, lines, of_links, metrics, log, store, board, classes: classes_now };
+            let ends = Handles {
+                shard,
+                control,
+                lines,
+                of_links,
+                metrics,
+                log,
+                store,
+                peer_table,
+                classes: classes_now,
+            };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
             let accepts = config.accepts;
             let listen = |(kind, socket)| Listener::new(socket, kind, accepts, poll.registry());

@@ -549,7 +549,7 @@ fn nodes_stay_ready_when_one_of_them_is_gone_that_is_still_registered() {
     // A reply shows that the shard has handled the change.
     let mut client = trio.connect(0);
     publish(&mut client, &room_of(&trio, "mem", 0), "on");
-    let ready = |at: usize| trio.nodes[at].board.ready.get().len();
+    let ready = |at: usize| trio.nodes[at].peer_table.ready.get().len();
     assert_eq!((ready(0), ready(1)), (NAMES.len(), NAMES.len()));
     trio.link(&[0, 1]);
     until(

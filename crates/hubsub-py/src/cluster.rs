@@ -2,7 +2,9 @@
 
 use crate::config::bad;
 use hubsub_node::NodeConfig;
-use hubsub_node::link::{Board, Change, Identity, LinkEvent, LinkRow, PeerRow, Registered, Secret, VERSIONS};
+use hubsub_node::link::{
+    Change, Identity, LinkEvent, LinkRow, PeerRow, PeerTable, Registered, Secret, VERSIONS,
+};
 use hubsub_types::{ErrorCode, NodeId};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -85,8 +87,8 @@ pub fn event<'py>(py: Python<'py>, event: LinkEvent) -> PyResult<Bound<'py, PyAn
 }
 
 /// Returns a dict per peer.
-pub fn peers<'py>(py: Python<'py>, board: &Board) -> PyResult<Bound<'py, PyList>> {
-    let (peers, now_us) = py.detach(|| board.peers());
+pub fn peers<'py>(py: Python<'py>, peer_table: &PeerTable) -> PyResult<Bound<'py, PyList>> {
+    let (peers, now_us) = py.detach(|| peer_table.peers());
     let rows = peers.iter().map(|row| peer(py, row, now_us)).collect::<PyResult<Vec<_>>>()?;
     PyList::new(py, rows)
 }
@@ -114,8 +116,8 @@ fn link<'py>(py: Python<'py>, row: &LinkRow, now_us: u64) -> PyResult<Bound<'py,
     link.set_item("round_trip_us", row.offset.map(|offset| offset.round_trip_us))?;
     link.set_item("offset_us", row.offset.map(|offset| offset.offset_us))?;
     link.set_item("offset_error_us", row.offset.map(|offset| offset.error_us))?;
-    link.set_item("mandate", row.status.mandate)?;
-    link.set_item("heeds", row.status.heeds)?;
+    link.set_item("controller_term", row.status.controller_term)?;
+    link.set_item("acknowledged_term", row.status.acknowledged_term)?;
     link.set_item("classes", row.status.classes)?;
     let counters = row.counters;
     for (name, value) in [

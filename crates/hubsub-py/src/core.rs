@@ -330,7 +330,7 @@ impl Core {
     }
 
     fn link_peers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        cluster::peers(py, &self.started()?.board)
+        cluster::peers(py, &self.started()?.peer_table)
     }
 
     fn link_status(&self, classes: u64) -> PyResult<()> {
@@ -349,7 +349,7 @@ impl Core {
     }
 
     fn clock_us(&self) -> PyResult<u64> {
-        Ok(self.started()?.board.now_us())
+        Ok(self.started()?.peer_table.now_us())
     }
 
     fn lead_routes(&self, routes: Vec<(u32, u64, bool)>) -> PyResult<()> {
@@ -357,33 +357,39 @@ impl Core {
         Ok(())
     }
 
-    fn lead_census(&self, revision: u64, nodes: Vec<String>, before: Vec<String>) -> PyResult<()> {
+    fn lead_voters(&self, revision: u64, nodes: Vec<String>, before: Vec<String>) -> PyResult<()> {
         let node = self.started()?;
-        node.lead(leads::census(&node.board, revision, &nodes, &before)?);
+        node.lead(leads::voters(&node.peer_table, revision, &nodes, &before)?);
         Ok(())
     }
 
     fn lead_tables(
         &self,
         ticket: u64,
-        mandate: u64,
+        controller_term: u64,
         until_us: u64,
         confirmed_us: u64,
         tables: Vec<TableRow>,
-        census: u64,
+        voters_revision: u64,
     ) -> PyResult<()> {
         let node = self.started()?;
-        node.lead(leads::tables(&node.board, ticket, (mandate, until_us, confirmed_us), tables, census)?);
+        node.lead(leads::tables(
+            &node.peer_table,
+            ticket,
+            (controller_term, until_us, confirmed_us),
+            tables,
+            voters_revision,
+        )?);
         Ok(())
     }
 
-    fn lead_resign(&self, ticket: u64, mandate: u64) -> PyResult<()> {
-        self.started()?.lead(LeadMail::Resign(ticket, mandate));
+    fn lead_resign(&self, ticket: u64, controller_term: u64) -> PyResult<()> {
+        self.started()?.lead(LeadMail::Resign(ticket, controller_term));
         Ok(())
     }
 
     fn lead_snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        leads::snapshot(py, &self.started()?.board)
+        leads::snapshot(py, &self.started()?.peer_table)
     }
 
     fn route_classes(&self, py: Python<'_>, rows: Vec<ClassTuple<'_>>) -> PyResult<()> {
@@ -451,8 +457,8 @@ impl Core {
     }
 
     fn route_ready(&self, py: Python<'_>) -> PyResult<Vec<(String, u64)>> {
-        let board = &self.started()?.board;
-        Ok(py.detach(|| routes::ready(board)))
+        let peer_table = &self.started()?.peer_table;
+        Ok(py.detach(|| routes::ready(peer_table)))
     }
 
     fn reload(&self, limits: &Bound<'_, PyAny>) -> PyResult<()> {

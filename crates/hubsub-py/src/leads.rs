@@ -3,7 +3,7 @@
 use crate::config::bad;
 use hubsub_lead::{HubTerm, Peer, Process, Route, Tables, Voters};
 use hubsub_node::LeadMail;
-use hubsub_node::link::{Board, LeadEvent};
+use hubsub_node::link::{LeadEvent, PeerTable};
 use hubsub_types::{HubId, NodeId, Term};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -20,60 +20,66 @@ pub fn routes(rows: Vec<(u32, u64, bool)>) -> LeadMail {
 }
 
 /// Converts the voters; names need not be registered.
-pub fn census(board: &Board, revision: u64, nodes: &[String], before: &[String]) -> PyResult<LeadMail> {
-    let ids = |names: &[String]| names.iter().map(|name| id(board, name)).collect::<PyResult<Vec<NodeId>>>();
-    Ok(LeadMail::Census(Voters { revision, nodes: ids(nodes)?, before: ids(before)? }))
+pub fn voters(
+    peer_table: &PeerTable,
+    revision: u64,
+    nodes: &[String],
+    before: &[String],
+) -> PyResult<LeadMail> {
+    let ids =
+        |names: &[String]| names.iter().map(|name| id(peer_table, name)).collect::<PyResult<Vec<NodeId>>>();
+    Ok(LeadMail::Voters(Voters { revision, nodes: ids(nodes)?, before: ids(before)? }))
 }
 
 /// Converts the leases that the controller of a term may grant until a time.
 pub fn tables(
-    board: &Board,
+    peer_table: &PeerTable,
     ticket: u64,
-    (mandate, until_us, confirmed_us): (u64, u64, u64),
+    (controller_term, until_us, confirmed_us): (u64, u64, u64),
     rows: Vec<TableRow>,
-    census: u64,
+    voters_revision: u64,
 ) -> PyResult<LeadMail> {
-    if mandate == 0 {
-        return Err(bad("mandate", "they begin at 1"));
+    if controller_term == 0 {
+        return Err(bad("controller_term", "they begin at 1"));
     }
     let table = |(node, incarnation, pairs): TableRow| {
         let pairs = pairs.into_iter().map(|(hub, term)| (HubId(hub), Term(term)));
-        Ok((Process { node: id(board, &node)?, incarnation }, pairs.collect()))
+        Ok((Process { node: id(peer_table, &node)?, incarnation }, pairs.collect()))
     };
     let tables = rows.into_iter().map(table).collect::<PyResult<Tables>>()?;
-    Ok(LeadMail::Tables { ticket, mandate, until_us, confirmed_us, tables, census })
+    Ok(LeadMail::Tables { ticket, controller_term, until_us, confirmed_us, tables, voters_revision })
 }
 
-fn id(board: &Board, node: &str) -> PyResult<NodeId> {
-    board.id_of(node).ok_or_else(|| bad("node", format!("no id is left: {node}")))
+fn id(peer_table: &PeerTable, node: &str) -> PyResult<NodeId> {
+    peer_table.id_of(node).ok_or_else(|| bad("node", format!("no id is left: {node}")))
 }
 
-/// Converts to `("lead", kind, hub, term, mandate)`.
+/// Converts to `("lead", kind, hub, term, controller_term)`.
 pub fn event(py: Python<'_>, event: LeadEvent) -> PyResult<Bound<'_, PyAny>> {
-    let (kind, pair, mandate) = match event {
+    let (kind, pair, controller_term) = match event {
         LeadEvent::Opened => ("opened", None, None),
         LeadEvent::Closed => ("closed", None, None),
         LeadEvent::Began(hub, term) => ("began", Some((hub, term)), None),
         LeadEvent::GaveUp(hub, term) => ("gave_up", Some((hub, term)), None),
-        LeadEvent::Heeds(mandate) => ("heeds", None, Some(mandate)),
+        LeadEvent::Acknowledges(controller_term) => ("acknowledges", None, Some(controller_term)),
         LeadEvent::Changed => ("changed", None, None),
     };
     let (hub, term) = pair.map_or((None, None), |(hub, term)| (Some(hub.0), Some(term.0)));
-    ("lead", kind, hub, term, mandate).into_bound_py_any(py)
+    ("lead", kind, hub, term, controller_term).into_bound_py_any(py)
 }
 
 /// A consistent snapshot of the data for a controller's decisions.
-pub fn snapshot<'py>(py: Python<'py>, board: &Board) -> PyResult<Bound<'py, PyDict>> {
-    let (view, names) = py.detach(|| (board.leads.get(), board.names()));
+pub fn snapshot<'py>(py: Python<'py>, peer_table: &PeerTable) -> PyResult<Bound<'py, PyDict>> {
+    let (view, names) = py.detach(|| (peer_table.leads.get(), peer_table.names()));
     let snapshot = PyDict::new(py);
     snapshot.set_item("now_us", view.snapshot.now_us)?;
-    snapshot.set_item("mandate", view.snapshot.controller_term)?;
+    snapshot.set_item("controller_term", view.snapshot.controller_term)?;
     snapshot.set_item("confirmed_us", view.snapshot.confirmed_us)?;
     snapshot.set_item("alone_us", view.snapshot.alone_us)?;
-    snapshot.set_item("census", view.snapshot.voters_revision)?;
-    snapshot.set_item("census_us", view.snapshot.voters_since_us)?;
+    snapshot.set_item("voters_revision", view.snapshot.voters_revision)?;
+    snapshot.set_item("voters_since_us", view.snapshot.voters_since_us)?;
     snapshot.set_item("until_us", view.until_us)?;
-    snapshot.set_item("heeds", view.heeds)?;
+    snapshot.set_item("acknowledged_term", view.acknowledges)?;
     let named = |process: &Process| names.get(&process.node);
     let peers = view.snapshot.peers.iter().filter_map(|(process, row)| Some((named(process)?, process, row)));
     let peers = peers.map(|(name, process, row)| peer(py, name, process.incarnation, row, &names));
@@ -92,9 +98,9 @@ fn peer<'py>(
     peer.set_item("node", node)?;
     peer.set_item("incarnation", incarnation)?;
     peer.set_item("heard_us", row.heard_us)?;
-    peer.set_item("heeds_us", row.acknowledges_us)?;
+    peer.set_item("acknowledges_us", row.acknowledges_us)?;
     let known = row.acknowledges_us.filter(|&since_us| row.acknowledges_until_us >= since_us);
-    peer.set_item("heeds_until_us", known.map(|_| row.acknowledges_until_us))?;
+    peer.set_item("acknowledges_until_us", known.map(|_| row.acknowledges_until_us))?;
     peer.set_item("lead_until_us", row.lease_until_us)?;
     let gave_up: Vec<(u32, u64)> = row.gave_up.iter().map(|&pair: &HubTerm| (pair.0.0, pair.1.0)).collect();
     peer.set_item("gave_up", gave_up)?;

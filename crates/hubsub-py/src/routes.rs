@@ -1,7 +1,7 @@
 //! Converts routes from Python. Python uses process names, the data plane ids.
 
 use crate::config::{self, bad};
-use hubsub_node::link::Board;
+use hubsub_node::link::PeerTable;
 use hubsub_node::routes::{ClassRow, HubRow};
 use hubsub_types::{HubId, Term};
 use pyo3::prelude::*;
@@ -37,8 +37,8 @@ pub fn hubs(rows: Vec<HubTuple>) -> PyResult<Vec<HubRow>> {
 }
 
 /// Names and incarnations of the ready processes.
-pub fn ready(board: &Board) -> Vec<(String, u64)> {
-    let names = board.names();
-    let ready = board.ready.get().into_iter();
+pub fn ready(peer_table: &PeerTable) -> Vec<(String, u64)> {
+    let names = peer_table.names();
+    let ready = peer_table.ready.get().into_iter();
     ready.filter_map(|(id, incarnation)| Some((names.get(&id)?.to_string(), incarnation))).collect()
 }

@@ -6,9 +6,9 @@
 //! Invariant: each record of the topic after `floor` is acknowledged, delivered, or not read yet (from `next`
 //! on); the stored position is never ahead of the acknowledgements.
 
-use crate::record::Record;
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_message::Record;
 use hubsub_types::{Epoch, Limits, Position, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -242,7 +242,7 @@ fn decode(row: &[u8]) -> Option<(Position, BTreeSet<Seq>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Namespace;
+    use hubsub_message::Namespace;
     use proptest::prelude::*;
 
     const EPOCH: Epoch = Epoch(7);

@@ -6,11 +6,10 @@
 
 pub mod hub;
 
-use crate::record::{Namespace, Record};
-use crate::relay::AskId;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hub::HubCursors;
+use hubsub_message::{AskId, Namespace, Record};
 use hubsub_types::{ClassTable, ConnKey, Epoch, HubId, NodeId, Position, Seq, ShardId};
 use std::borrow::Cow;
 use std::collections::BTreeMap;

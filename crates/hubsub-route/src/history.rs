@@ -3,7 +3,7 @@
 //! `messages` and `age` are limits of a room; `bytes` is a limit of the hub: the oldest record of the hub is
 //! dropped first, whatever its room. A second limit over all hubs of the shard works in the same way.
 
-use crate::record::Record;
+use hubsub_message::Record;
 use hubsub_types::Seq;
 use std::collections::VecDeque;
 use std::sync::Arc;

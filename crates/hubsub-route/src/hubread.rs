@@ -2,9 +2,7 @@
 //! and the response.
 
 use crate::cursors::CURSORS_MAX;
-use crate::record::Record;
-use crate::relay::AskId;
-use hubsub_message::HubFilter;
+use hubsub_message::{AskId, HubFilter, Record};
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use std::sync::Arc;
 

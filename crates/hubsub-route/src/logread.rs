@@ -5,8 +5,8 @@
 
 use crate::Attach;
 use crate::cursors::Read;
-use crate::record::{Namespace, Record};
 use crate::rooms::HistoryQuery;
+use hubsub_message::{Namespace, Record};
 use hubsub_types::{Epoch, HubId, Seq, ShardId};
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@
 //! that a log has compacted, or that retention removed, are skipped. If the epoch ends meanwhile, the next
 //! one is read.
 
-use crate::record::Record;
 use crate::rooms::{HistoryPart, HistoryQuery};
+use hubsub_message::Record;
 use hubsub_types::{Epoch, Position, Seq};
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Namespace;
+    use hubsub_message::Namespace;
 
     fn at(epoch: u64, seq: u64) -> Position {
         Position { epoch: Epoch(epoch), seq: Seq(seq) }

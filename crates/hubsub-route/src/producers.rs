@@ -28,9 +28,9 @@
 //! A record without a producer costs an addition and a comparison; one with a producer a table look-up.
 //! Memory is limited by `records` and by `bytes`.
 
-use crate::record::{Producer, Record};
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_message::{Producer, Record};
 use hubsub_types::{ErrorCode, Limits, Position, ProducerId};
 use std::collections::VecDeque;
 

@@ -11,7 +11,7 @@ mod owners;
 
 pub use owners::{Owner, Owners, SESSIONS};
 
-use crate::record::Record;
+use hubsub_message::Record;
 use hubsub_types::names::Filter;
 use hubsub_types::{Class, Epoch, Position, Seq};
 use std::borrow::Borrow;

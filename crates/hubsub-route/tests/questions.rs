@@ -1,7 +1,7 @@
 //! Requests about a room that another node leads, or that has no leader.
 
 use crate::support::{NOW, Net, remembering, ticket};
-use hubsub_message::Over;
+use hubsub_message::LeadershipEnd;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Answer, Ask, AskId, Leader, Namespace, NodeMessage, Now, Outcome, RowsAsk};
 use hubsub_types::{Class, ErrorCode, HubId, NodeId, Position, ShardId, Term};
@@ -39,7 +39,7 @@ fn hear(net: &mut Net, message: NodeMessage, ms: u64) {
 
 /// The leader reports that its first term has ended.
 fn hear_over(net: &mut Net, ms: u64) {
-    hear(net, NodeMessage::Over { hub: HUB, term: Term(1), over: Over::default() }, ms);
+    hear(net, NodeMessage::LeadershipEnded { hub: HUB, term: Term(1), end: LeadershipEnd::default() }, ms);
 }
 
 /// The leader responds to both requests.

@@ -4,7 +4,7 @@ mod handover;
 #[path = "relay/places.rs"]
 mod placed;
 
-use hubsub_message::{Over, home};
+use hubsub_message::{LeadershipEnd, home};
 use hubsub_route::places::{Change, Places};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
@@ -154,11 +154,16 @@ fn relay_of(shards: u16, history: bool, places: &Arc<Places>) -> (Broker, World)
 
 /// The other node's leadership has ended in this term. It reports more records for this node than arrived.
 fn ends(broker: &mut Broker, world: &mut World, term: u64) {
-    say_over(broker, world, term, Over { life: Epoch(70), due: 9, said: 9 });
+    say_over(broker, world, term, LeadershipEnd { epoch: Epoch(70), expected: 9, committed: 9 });
 }
 
-fn say_over(broker: &mut Broker, world: &mut World, term: u64, over: Over) {
-    broker.node_message(OTHER, NodeMessage::Over { hub: HUB, term: Term(term), over }, at(1), world);
+fn say_over(broker: &mut Broker, world: &mut World, term: u64, end: LeadershipEnd) {
+    broker.node_message(
+        OTHER,
+        NodeMessage::LeadershipEnded { hub: HUB, term: Term(term), end },
+        at(1),
+        world,
+    );
 }
 
 /// This node leads the hub from now on, and the other one has sent all the messages that this waits for.
@@ -173,7 +178,7 @@ fn lead(broker: &mut Broker, world: &mut World, term: u64, now: Now) {
 
 /// The other node's interest is synced.
 fn register(broker: &mut Broker, world: &mut World, term: u64, now: Now) {
-    broker.node_message(OTHER, NodeMessage::Registered { hub: HUB, term: Term(term) }, now, world);
+    broker.node_message(OTHER, NodeMessage::InterestSynced { hub: HUB, term: Term(term) }, now, world);
 }
 
 /// The last interest request to the leader: its number, its term and the known position.
@@ -278,7 +283,10 @@ fn a_record_of_a_term_that_is_over_is_dropped_and_one_of_a_later_term_waits() {
     let (ask, term, known) = asked(&world);
     assert_eq!((term, known), (Term(3), position(5)), "it registers anew");
     let last = world.frames.last();
-    assert!(matches!(last, Some(NodeMessage::Registered { term: Term(3), .. })), "that was all: {last:?}");
+    assert!(
+        matches!(last, Some(NodeMessage::InterestSynced { term: Term(3), .. })),
+        "that was all: {last:?}"
+    );
     let attached = Attached { position: position(5), replay_from: None, recovered: true };
     broker.node_message(OTHER, NodeMessage::Attached { ask, attached }, at(1), &mut world);
     assert_eq!(world.got, [Seq(7)]);
@@ -321,7 +329,7 @@ fn a_room_is_not_passed_over_where_its_leader_refuses_one_subscription_and_takes
     world.frames.clear();
     broker.commit_due(at(2_000), &mut world);
     let mut asks: Vec<_> = std::mem::take(&mut world.frames);
-    assert!(matches!(asks.pop(), Some(NodeMessage::Registered { .. })));
+    assert!(matches!(asks.pop(), Some(NodeMessage::InterestSynced { .. })));
     assert_eq!(asks.len(), 2, "both are asked for again: {asks:?}");
     for message in asks {
         let NodeMessage::Interest { ask, known, .. } = message else { panic!("{message:?}") };
@@ -761,7 +769,7 @@ fn what_a_node_was_not_sent_while_a_hubs_link_was_broken_was_due_to_it() {
 /// Each count that a leader sent of the records due to the other node before its patterns were held.
 fn said_due(world: &World) -> Vec<u64> {
     let due = world.frames.iter().filter_map(|frame| match frame {
-        NodeMessage::PatternsLive { due, .. } => Some(*due),
+        NodeMessage::PatternsLive { expected, .. } => Some(*expected),
         _ => None,
     });
     due.collect()
@@ -801,8 +809,8 @@ fn who_follows_by_pattern_is_told_once_when_fewer_records_came_than_were_due() {
     let live = |term: u64, life: u64, due: u64| NodeMessage::PatternsLive {
         hub: HUB,
         term: Term(term),
-        life: Epoch(life),
-        due,
+        epoch: Epoch(life),
+        expected: due,
     };
     let none = (Position::default(), Position::default());
     broker.node_message(OTHER, live(2, 70, 4), at(1), &mut world);

@@ -213,7 +213,7 @@ impl Model {
                 }
                 if is_logged(&topic) && self.subs.contains_key(&(conn, false, topic.clone())) {
                     self.fail(format!(
-                        "{conn:?} is told that records of {topic} are missing, {from} to {to}"
+                        "{conn:?} is notified that records of {topic} are missing, {from} to {to}"
                     ));
                 }
                 for (key, sub) in self.subs.range_mut((conn, false, String::new())..) {

@@ -22,7 +22,7 @@ impl Sim {
         for step in 0..STEPS {
             match self.net.rng.below(100) {
                 0..55 => {
-                    let steps = self.net.under_way();
+                    let steps = self.net.in_flight();
                     if !steps.is_empty() {
                         let at = self.net.rng.below(steps.len());
                         self.net.take(steps[at]);
@@ -44,8 +44,8 @@ impl Sim {
         self.fails("when leads have passed on")?;
         self.check_interest()?;
         if self.net.model.gaps > gaps {
-            let told = self.net.model.gaps - gaps;
-            return Err(format!("seed {seed}: {told} gaps were told while leads passed on"));
+            let reported = self.net.model.gaps - gaps;
+            return Err(format!("seed {seed}: {reported} gaps were reported while leads passed on"));
         }
         for id in first..=self.ids {
             self.check_passed(id, &stay).map_err(|text| format!("seed {seed}: {text}"))?;

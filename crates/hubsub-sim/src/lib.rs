@@ -170,7 +170,7 @@ impl Sim {
         let choice = self.net.rng.below(1000);
         match choice {
             0..650 => {
-                let steps = self.net.under_way();
+                let steps = self.net.in_flight();
                 if !steps.is_empty() {
                     let at = self.net.rng.below(steps.len());
                     self.net.take(steps[at]);

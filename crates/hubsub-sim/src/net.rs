@@ -4,7 +4,7 @@
 use crate::check::Model;
 use crate::forget;
 use crate::node::copy;
-pub use crate::node::{CONNS, FOLLOWER, HubRow, Link, Mail, Node, key};
+pub use crate::node::{CONNS, FOLLOWER, HubEntry, Link, Mail, Node, key};
 use crate::rng::Rng;
 use crate::world::{Did, World};
 use hubsub_route::{Broker, HubLogRead, Leader, Now};
@@ -18,7 +18,7 @@ pub struct Net {
     pub nodes: Vec<Node>,
     /// By pair, the lower node first, and link number.
     pub links: BTreeMap<(u16, u16, u16), Link>,
-    pub hubs: Vec<HubRow>,
+    pub hubs: Vec<HubEntry>,
     /// Virtual time of the run.
     pub now: Now,
     pub model: Model,
@@ -60,7 +60,7 @@ impl Net {
                 .collect();
             for &id in &of_class {
                 let home = class.durability.is_logged().then(|| rng.below(usize::from(count)) as u16);
-                hubs.push(HubRow { id, term: 0, leader: None, home, is_moving: false });
+                hubs.push(HubEntry { id, term: 0, leader: None, home, is_moving: false });
             }
             ids.push(of_class);
         }
@@ -147,7 +147,7 @@ impl Net {
 
     /// All possible next steps.
     #[must_use]
-    pub fn under_way(&self) -> Vec<Step> {
+    pub fn in_flight(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         for (node, at) in (0u16..).zip(&self.nodes) {
             let mail = at.mail.iter().filter(|(_, mail)| !mail.is_empty());
@@ -213,7 +213,7 @@ impl Net {
                     self.links.get_mut(&(node.min(peer), node.max(peer), link)).expect("nodes have links");
                 it.unheard.remove(&node);
                 it.frames.remove(&peer);
-                self.tell_shards(node, link, || Mail::Down(peer, link));
+                self.notify_shards(node, link, || Mail::Down(peer, link));
             }
             Step::Route(node, hub) => {
                 let routes = self.nodes[usize::from(node)].routes.get_mut(&hub);
@@ -281,7 +281,7 @@ impl Net {
     }
 
     /// A link event reaches the link's shard at once, and the others by mail.
-    fn tell_shards(&mut self, node: u16, link: u16, mail: impl Fn() -> Mail) {
+    fn notify_shards(&mut self, node: u16, link: u16, mail: impl Fn() -> Mail) {
         let shards = self.nodes[usize::from(node)].brokers.len() as u16;
         for shard in (0..shards).filter(|&shard| shard != link) {
             self.nodes[usize::from(node)].mail.entry((link, shard)).or_default().push_back(mail());
@@ -300,8 +300,8 @@ impl Net {
         it.session += 1;
         it.frames.clear();
         let session = it.session;
-        self.tell_shards(a, link, || Mail::Up(b, link, links, session));
-        self.tell_shards(b, link, || Mail::Up(a, link, links, session));
+        self.notify_shards(a, link, || Mail::Up(b, link, links, session));
+        self.notify_shards(b, link, || Mail::Up(a, link, links, session));
     }
 
     /// Takes a link down; a side that has not noticed may still read frames in flight.

@@ -71,7 +71,7 @@ pub struct Link {
 
 /// The controller's entry for a hub.
 #[derive(Clone, Debug)]
-pub struct HubRow {
+pub struct HubEntry {
     pub id: HubId,
     pub term: u64,
     pub leader: Option<u16>,
@@ -105,7 +105,7 @@ impl Node {
         rng: &mut Rng,
         classes: &Arc<ClassTable>,
         ids: &[Vec<HubId>],
-        rows: &[HubRow],
+        entries: &[HubEntry],
         (small, is_asked): (bool, bool),
     ) -> Node {
         let shards = 1 + rng.below(3) as u16;
@@ -134,17 +134,17 @@ impl Node {
         for broker in &mut brokers {
             (0..=FOLLOWER).for_each(|conn| broker.connected(key(conn)));
         }
-        for row in rows.iter().filter(|row| row.home == Some(node)) {
+        for entry in entries.iter().filter(|entry| entry.home == Some(node)) {
             let place = ids.iter().enumerate().find_map(|(class, ids)| {
-                let index = ids.iter().position(|&id| id == row.id)?;
+                let index = ids.iter().position(|&id| id == entry.id)?;
                 Some((class as u16, index as u16))
             });
             let (class, index) = place.expect("every hub is of a class");
-            let home = usize::from(hubsub_message::home(row.id, shards).0);
+            let home = usize::from(hubsub_message::home(entry.id, shards).0);
             let seed =
-                HubSeed { id: row.id, class, index, next: 1, continuous_from: 1, ..HubSeed::default() };
+                HubSeed { id: entry.id, class, index, next: 1, continuous_from: 1, ..HubSeed::default() };
             brokers[home].rooms.add_hub(&seed, Producers::new(hubsub_route::Window::default()));
-            worlds[home].logs.insert(row.id, crate::log::Log::default());
+            worlds[home].logs.insert(entry.id, crate::log::Log::default());
         }
         let (mail, routes, moves) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
         let view = forget::View::default();

@@ -26,7 +26,7 @@ impl Sim {
     fn take_all(&mut self) -> bool {
         let mut is_busy = false;
         loop {
-            let steps = self.net.under_way();
+            let steps = self.net.in_flight();
             if steps.is_empty() || self.net.model.failure.is_some() {
                 return is_busy;
             }

@@ -94,7 +94,7 @@ class Peers(Lifecycle):
         """
         self._core.lead_routes(list(routes))
 
-    def lead_census(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None:
+    def lead_voters(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None:
         """Sets the voters, whose majority extends a leader lease while there is no controller.
 
         Args:
@@ -102,7 +102,7 @@ class Peers(Lifecycle):
             nodes: The voters, registered or not.
             before: The previous voters, while the set changes; their majority is needed, too.
         """
-        self._core.lead_census(revision, list(nodes), list(before))
+        self._core.lead_voters(revision, list(nodes), list(before))
 
     async def lead_tables(
         self,
@@ -158,8 +158,8 @@ class Peers(Lifecycle):
         peers = {
             (row["node"], row["incarnation"]): LeasePeer(
                 heard_s=at(row["heard_us"]),
-                acknowledged_s=known(row["heeds_us"]),
-                acknowledged_until_s=known(row["heeds_until_us"]),
+                acknowledged_s=known(row["acknowledges_us"]),
+                acknowledged_until_s=known(row["acknowledges_until_us"]),
                 lease_until_s=known(row["lead_until_us"]),
                 gave_up=frozenset(row["gave_up"]),
                 suspects=frozenset(row["suspects"]),
@@ -168,13 +168,13 @@ class Peers(Lifecycle):
         }
         return LeaseSnapshot(
             now_s=at(shown["now_us"]),
-            controller_term=shown["mandate"],
+            controller_term=shown["controller_term"],
             confirmed_s=at(shown["confirmed_us"]),
             alone_s=known(shown["alone_us"]),
-            voters=shown["census"],
-            voters_s=at(shown["census_us"]),
+            voters=shown["voters_revision"],
+            voters_s=at(shown["voters_since_us"]),
             until_s=at(shown["until_us"]) if shown["until_us"] else None,
-            acknowledged_term=shown["heeds"],
+            acknowledged_term=shown["acknowledged_term"],
             peers=peers,
         )
 

@@ -216,8 +216,8 @@ class Link(TypedDict):
     round_trip_us: int | None
     offset_us: int | None  # How far the peer's clock is ahead.
     offset_error_us: int | None
-    mandate: int  # The peer's last values: its own controller term,
-    heeds: int  # the one that it acknowledges, 0 for none,
+    controller_term: int  # The peer's last values: its own controller term,
+    acknowledged_term: int  # the one that it acknowledges, 0 for none,
     classes: int  # and the version of its classes.
     frames_in: int
     bytes_in: int

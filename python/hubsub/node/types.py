@@ -145,7 +145,7 @@ class LeaseEvent(NamedTuple):
 
     kind: str
     """`opened`, `closed`: its leader lease runs (again), or has ended. `began`, `gave_up`: its shard was
-    ordered to lead the hub in that term, or has stopped leading it. `heeds`: it acknowledges the controller
+    ordered to lead the hub in that term, or has stopped leading it. `acknowledges`: it acknowledges the controller
     of that controller term from now on, 0 for none. `changed`: another part of `lead_snapshot`, except times,
     has changed.
     """

@@ -127,7 +127,7 @@ class FakeData:
             assert hub > 0 and term > 0 and self.rows[hub].room_class not in self.logged
         self.leads = set(routes)
 
-    def lead_census(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None:
+    def lead_voters(self, revision: int, nodes: Sequence[str], before: Sequence[str]) -> None:
         self.counted = revision, nodes, before
 
     async def lead_tables(

@@ -1,5 +1,5 @@
-//! The encoding of messages with a record that has a position and a place in a log: these are on the wire among the
-//! message's other fields, before the record.
+//! The encoding of messages with a record that has a position and a place in a log: these are on the wire
+//! among the message's other fields, before the record.
 
 use crate::error::Flaw;
 use crate::field::{Field, Reader, Short};

@@ -46,9 +46,13 @@ fn messages() -> Vec<NodeMessage> {
         NodeMessage::PatternsEntry { count: 2, pattern: (*b"p*").into() },
         NodeMessage::PatternsEnd { version: 1 },
         NodeMessage::PatternsHeld { version: 1 },
-        NodeMessage::PatternsLive { hub, term, life: Epoch(7), due: 2 },
-        NodeMessage::Registered { hub, term },
-        NodeMessage::Over { hub, term, over: Over { life: Epoch(7), due: 2, said: 3 } },
+        NodeMessage::PatternsLive { hub, term, epoch: Epoch(7), expected: 2 },
+        NodeMessage::InterestSynced { hub, term },
+        NodeMessage::LeadershipEnded {
+            hub,
+            term,
+            end: LeadershipEnd { epoch: Epoch(7), expected: 2, committed: 3 },
+        },
         NodeMessage::Range { ask, record: record(position) },
     ];
     messages.extend(ErrorCode::ALL.iter().map(|&code| NodeMessage::Denied { ask, code }));

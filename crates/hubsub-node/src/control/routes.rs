@@ -15,7 +15,7 @@ use crate::control::early::{EarlyRooms, Placed};
 use crate::io::classes::ClassesNow;
 use crate::io::inbox::Inboxes;
 use crate::io::log_lines::Level;
-use crate::link::Board;
+use crate::link::PeerTable;
 use crate::shard::mail::Mail;
 use crate::shard::room_changes::{RoomChanges, RouteMail, UnusedRooms};
 use hubsub_message::home;
@@ -62,7 +62,7 @@ pub struct Routes {
     inboxes: Arc<Inboxes<Mail>>,
     changes: Arc<RoomChanges>,
     control: Arc<Control>,
-    board: Arc<Board>,
+    peer_table: Arc<PeerTable>,
     classes: Arc<ClassesNow>,
     /// Number of rooms whose place was dropped because too many are known.
     left_out: AtomicU64,
@@ -95,12 +95,12 @@ impl Routes {
     pub(crate) fn new(
         inboxes: Arc<Inboxes<Mail>>,
         control: Arc<Control>,
-        board: Arc<Board>,
+        peer_table: Arc<PeerTable>,
         classes: Arc<ClassesNow>,
     ) -> Routes {
         let changes = Arc::new(RoomChanges::new(inboxes.clone()));
         let (left_out, state) = (AtomicU64::new(0), Mutex::default());
-        Routes { inboxes, changes, control, board, classes, left_out, state }
+        Routes { inboxes, changes, control, peer_table, classes, left_out, state }
     }
 
     /// Starts membership in a cluster, whose hubs are yet to be set.
@@ -390,9 +390,9 @@ impl Routes {
         for (&hub, row) in &state.rows {
             let leader = match &row.leader {
                 None => Leader::None,
-                Some((node, incarnation)) => match self.board.id_of(node) {
-                    Some(Board::OWN) if *incarnation == me => Leader::Me,
-                    None | Some(Board::OWN) => Leader::None,
+                Some((node, incarnation)) => match self.peer_table.id_of(node) {
+                    Some(PeerTable::OWN) if *incarnation == me => Leader::Me,
+                    None | Some(PeerTable::OWN) => Leader::None,
                     Some(_) if state.registered.get(node).is_some_and(|now| now != incarnation) => {
                         Leader::None
                     }

@@ -14,7 +14,7 @@ use super::reach::Way;
 use crate::io::context::Ctx;
 use crate::io::shard_io::Io;
 use crate::presence;
-use hubsub_route::relay::NodeMessage;
+use hubsub_message::NodeMessage;
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use hubsub_wire::link::{End, Frame, Lane, Sent};
 use std::sync::Arc;

@@ -19,7 +19,7 @@
 use super::Event;
 use super::conn::Role;
 use super::links::Links;
-use super::{Board, Registered};
+use super::{PeerTable, Registered};
 use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::link::leases::{self, LeadMail};
@@ -49,7 +49,7 @@ pub enum LeadEvent {
     /// The hub's shard no longer leads it in this term.
     GaveUp(HubId, Term),
     /// This process acknowledges the controller of that term; 0: none.
-    Heeds(u64),
+    Acknowledges(u64),
     /// Another change of the published data: a peer acknowledges another controller, released hubs or
     /// suspects others.
     Changed,
@@ -63,7 +63,7 @@ pub struct LeadView {
     /// Until when this process may lead the hubs granted to it, in µs of the node's clock; 0 before.
     pub until_us: u64,
     /// The controller term that this process acknowledges; 0: none.
-    pub heeds: u64,
+    pub acknowledges: u64,
 }
 
 /// The latest view: written by shard 0, read by the control plane.
@@ -89,7 +89,7 @@ pub fn timing(limits: &Limits) -> Timing {
 }
 
 /// Shard 0's state of leader leases, once links have begun.
-pub(super) struct LeadRim {
+pub(super) struct LeadState {
     /// The incarnation of this process.
     incarnation: u64,
     machine: LeaderLeases,
@@ -101,9 +101,9 @@ pub(super) struct LeadRim {
     /// Processes that were unregistered and are not forgotten yet.
     left: Vec<Process>,
     /// The controller term of the last tables; `tables` counts them.
-    mandate: u64,
+    controller_term: u64,
     tables: u64,
-    heeds: u64,
+    acknowledges: u64,
     /// True if the machine was called since it was last polled.
     is_touched: bool,
     /// Events of this turn, for the control plane with the next view.
@@ -114,19 +114,19 @@ pub(super) struct LeadRim {
     wake_us: u64,
 }
 
-impl LeadRim {
-    fn new(incarnation: u64, timing: Timing) -> LeadRim {
-        let machine = LeaderLeases::new(Process { node: Board::OWN, incarnation }, timing);
-        LeadRim {
+impl LeadState {
+    fn new(incarnation: u64, timing: Timing) -> LeadState {
+        let machine = LeaderLeases::new(Process { node: PeerTable::OWN, incarnation }, timing);
+        LeadState {
             incarnation,
             gate: machine.gate(),
             machine,
             links: BTreeMap::new(),
             registered: BTreeMap::new(),
             left: Vec::new(),
-            mandate: 0,
+            controller_term: 0,
             tables: 0,
-            heeds: 0,
+            acknowledges: 0,
             is_touched: true,
             events: Vec::new(),
             is_changed: false,
@@ -137,7 +137,7 @@ impl LeadRim {
 
     /// Forgets unregistered processes, as far as permitted.
     fn forget_left(&mut self) {
-        let LeadRim { machine, left, .. } = self;
+        let LeadState { machine, left, .. } = self;
         left.retain(|&process| !machine.forget_left(process));
     }
 
@@ -150,7 +150,7 @@ impl LeadRim {
                 self.left.push(Process { node, incarnation });
             }
         }
-        let LeadRim { machine, left, registered, .. } = self;
+        let LeadState { machine, left, registered, .. } = self;
         left.retain(|&process| match registered.get(&process.node) {
             Some(&incarnation) if incarnation > process.incarnation => {
                 machine.forget(process);
@@ -225,8 +225,8 @@ impl Links {
             stamp_us: grant.stamp_us,
             // Rounded down to ms, so never longer than granted; at most an hour.
             lead_ms: (grant.lease_us / 1_000) as u32,
-            mandate: grant.controller_term,
-            census: grant.voters_revision,
+            controller_term: grant.controller_term,
+            voters_revision: grant.voters_revision,
             granted: List::new(&grant.granted),
         };
         self.send_urgent(to, &frame);
@@ -236,17 +236,17 @@ impl Links {
 /// Links begin, or this process has a new incarnation, which leads nothing of the previous one.
 pub(super) fn begin_leads(ctx: &mut Ctx, incarnation: u64) {
     let io = &mut ctx.io;
-    let is_same = |leads: &LeadRim| leads.incarnation == incarnation;
+    let is_same = |leads: &LeadState| leads.incarnation == incarnation;
     if io.shard != SHARD || io.states.links.leads.as_deref().is_some_and(is_same) {
         return;
     }
-    let leads = LeadRim::new(incarnation, io.states.links.lead_timing);
+    let leads = LeadState::new(incarnation, io.states.links.lead_timing);
     for shard in (0..io.mailer.shards()).map(ShardId) {
         io.mailer.post(shard, LeadMail::Life(leads.gate.clone()));
     }
     io.states.links.leads = Some(Box::new(leads));
     // The previous incarnation's acknowledgements of controllers do not hold.
-    io.states.links.set_beat(0, 0, 0);
+    io.states.links.set_beat(Beat::default());
     show_leads(ctx);
 }
 
@@ -273,25 +273,25 @@ pub(crate) fn lead_mail(ctx: &mut Ctx, mail: LeadMail) {
         }
         LeadMail::GaveUp(hub, term) => gave_up(ctx, (hub, term)),
         LeadMail::Routes(routes) => order(ctx, None, |leads, now| leads.machine.routes(&routes, now)),
-        LeadMail::Census(census) => order(ctx, None, |leads, now| leads.machine.voters(census, now)),
-        LeadMail::Tables { ticket, mandate, until_us, confirmed_us, tables, census } => {
+        LeadMail::Voters(voters) => order(ctx, None, |leads, now| leads.machine.voters(voters, now)),
+        LeadMail::Tables { ticket, controller_term, until_us, confirmed_us, tables, voters_revision } => {
             order(ctx, Some(ticket), |leads, now| {
-                if mandate < leads.mandate {
+                if controller_term < leads.controller_term {
                     return;
                 }
-                leads.mandate = mandate;
+                leads.controller_term = controller_term;
                 if until_us <= now {
                     return leads.machine.resign(now);
                 }
                 leads.tables += 1;
-                leads.machine.controller_term(mandate, until_us, confirmed_us, now);
-                leads.machine.names_voters(census, now);
-                leads.machine.tables(mandate, leads.tables, tables);
+                leads.machine.controller_term(controller_term, until_us, confirmed_us, now);
+                leads.machine.names_voters(voters_revision, now);
+                leads.machine.tables(controller_term, leads.tables, tables);
                 leads.forget_left();
             });
         }
-        LeadMail::Resign(ticket, mandate) => order(ctx, Some(ticket), |leads, now| {
-            if mandate == leads.mandate {
+        LeadMail::Resign(ticket, controller_term) => order(ctx, Some(ticket), |leads, now| {
+            if controller_term == leads.controller_term {
                 leads.machine.resign(now);
                 leads.forget_left();
             }
@@ -300,7 +300,7 @@ pub(crate) fn lead_mail(ctx: &mut Ctx, mail: LeadMail) {
 }
 
 /// Executes an order of the control plane; it is answered once executed and published.
-fn order(ctx: &mut Ctx, ticket: Option<u64>, act: impl FnOnce(&mut LeadRim, u64)) {
+fn order(ctx: &mut Ctx, ticket: Option<u64>, act: impl FnOnce(&mut LeadState, u64)) {
     if ctx.io.states.links.leads.is_none() {
         ctx.io.lines.log(Level::Error, "an order about leads came before links began", Vec::new());
     }
@@ -370,7 +370,7 @@ pub(super) fn lead_frame(ctx: &mut Ctx, key: ConnKey, frame: &Frame<'_>) -> Resu
             let links = &ctx.io.states.links;
             let known = |name: &str| match links.peers.get(name) {
                 Some(peer) => Some(peer.registered.id),
-                None => links.is_own(name).then_some(Board::OWN),
+                None => links.is_own(name).then_some(PeerTable::OWN),
             };
             let question = LeaseRequest {
                 stamp_us,
@@ -380,12 +380,12 @@ pub(super) fn lead_frame(ctx: &mut Ctx, key: ConnKey, frame: &Frame<'_>) -> Resu
             };
             call_leads(ctx, |leads, now| leads.machine.request(from, &question, now));
         }
-        Frame::LeadGranted { stamp_us, lead_ms, mandate, census, granted } => {
+        Frame::LeadGranted { stamp_us, lead_ms, controller_term, voters_revision, granted } => {
             let grant = Grant {
                 stamp_us,
                 lease_us: u64::from(lead_ms) * 1_000,
-                controller_term: mandate,
-                voters_revision: census,
+                controller_term,
+                voters_revision,
                 granted: granted.iter().collect(),
             };
             call_leads(ctx, |leads, now| leads.machine.granted(from, &grant, now));
@@ -407,7 +407,7 @@ pub(crate) fn tick_leads(ctx: &mut Ctx) {
 }
 
 fn show_due(ctx: &mut Ctx) {
-    let now = ctx.io.states.links.board.now_us();
+    let now = ctx.io.states.links.peer_table.now_us();
     let Some(leads) = &mut ctx.io.states.links.leads else { return };
     leads.is_touched = false;
     leads.is_changed |= leads.machine.take_changed();
@@ -424,24 +424,24 @@ fn show_due(ctx: &mut Ctx) {
 }
 
 fn show_leads(ctx: &mut Ctx) {
-    let now = ctx.io.states.links.board.now_us();
+    let now = ctx.io.states.links.peer_table.now_us();
     let Some(leads) = &mut ctx.io.states.links.leads else { return };
     leads.shown_us = now;
     let snapshot = leads.machine.snapshot(now);
     carry_out(ctx);
     let links = &mut ctx.io.states.links;
     let Some(leads) = &mut links.leads else { return };
-    let view = LeadView { snapshot, until_us: leads.gate.until_us(), heeds: leads.heeds };
-    *links.board.leads.lock() = view;
+    let view = LeadView { snapshot, until_us: leads.gate.until_us(), acknowledges: leads.acknowledges };
+    *links.peer_table.leads.lock() = view;
 }
 
 // -- actions --
 
-fn call_leads(ctx: &mut Ctx, call: impl FnOnce(&mut LeadRim, u64)) {
+fn call_leads(ctx: &mut Ctx, call: impl FnOnce(&mut LeadState, u64)) {
     let links = &mut ctx.io.states.links;
     let Some(leads) = &mut links.leads else { return };
     leads.is_touched = true;
-    call(leads, links.board.now_us());
+    call(leads, links.peer_table.now_us());
     carry_out(ctx);
 }
 
@@ -483,14 +483,14 @@ fn tell_home(ctx: &mut Ctx, hub: HubId, mail: LeadMail) {
 
 fn say(ctx: &mut Ctx, beat: Beat) {
     let links = &mut ctx.io.states.links;
-    links.set_beat(beat.controller_term, beat.acknowledges, beat.acknowledgement);
+    links.set_beat(beat);
     let Some(leads) = &mut links.leads else { return };
-    if std::mem::replace(&mut leads.heeds, beat.acknowledges) != beat.acknowledges {
-        leads.events.push(LeadEvent::Heeds(beat.acknowledges));
+    if std::mem::replace(&mut leads.acknowledges, beat.acknowledges) != beat.acknowledges {
+        leads.events.push(LeadEvent::Acknowledges(beat.acknowledges));
     }
 }
 
 fn beat(status: Status) -> Beat {
-    let Status { mandate: controller_term, heeds: acknowledges, heed: acknowledgement, .. } = status;
+    let Status { controller_term, acknowledged_term: acknowledges, acknowledgement, .. } = status;
     Beat { controller_term, acknowledges, acknowledgement }
 }

@@ -11,7 +11,7 @@
 //!    not raised before every shard has replied.
 
 use crate::io::inbox::LETTER_BYTES;
-use hubsub_lead::{HubTerm, LeaseGate, Route, Tables};
+use hubsub_lead::{HubTerm, LeaseGate, Route, Tables, Voters};
 /// The shard that leads a hub, which is where the broker has it.
 pub use hubsub_message::home;
 use hubsub_types::{HubId, Term};
@@ -22,14 +22,14 @@ pub enum LeadMail {
     /// Control plane to shard 0: all hubs whose records name this process as leader.
     Routes(Vec<Route>),
     /// Control plane to shard 0: the record of the voters.
-    Census(hubsub_lead::Voters),
+    Voters(Voters),
     /// Control plane to shard 0: the leases that this node may grant. Answered under the ticket once it
     /// applies.
     Tables {
         /// Ticket of the response.
         ticket: u64,
         /// Number of the controller term, from 1.
-        mandate: u64,
+        controller_term: u64,
         /// End of the controller term, in µs of the node's clock. A time in the past ends it.
         until_us: u64,
         /// A time at which the coordinator still confirmed the controller term, in µs.
@@ -37,7 +37,7 @@ pub enum LeadMail {
         /// The leases that each process may be granted.
         tables: Tables,
         /// Revision of the voters that grants name.
-        census: u64,
+        voters_revision: u64,
     },
     /// Control plane to shard 0: ticket, and number of the controller term that has ended. Answered under the
     /// ticket.

@@ -10,17 +10,17 @@ mod round;
 mod tests;
 
 use super::Event;
-use super::board::Board;
 use super::conn::{Conn, Role};
 use super::dispatch::{News, Owed};
-use super::leads::LeadRim;
+use super::leads::LeadState;
+use super::peer_table::PeerTable;
 use super::reach::Reach;
 use super::{LISTENER, LinkMail, TOKENS};
 use crate::io::log_lines::Level;
 use crate::io::metrics::ShardMetrics;
 use crate::io::report::Report;
 use crate::io::slab::Slab;
-use hubsub_lead::Timing;
+use hubsub_lead::{Beat, Timing};
 use hubsub_types::{ConnKey, NodeId, ShardId};
 use hubsub_wire::link::handshake::dials;
 use hubsub_wire::link::{Identity, LinkLimits, Now, Roster, Status};
@@ -36,7 +36,7 @@ pub struct Links {
     shard: u16,
     /// The number of shards of this node.
     shards: u16,
-    pub(super) board: Arc<Board>,
+    pub(super) peer_table: Arc<PeerTable>,
     pub(super) control: Arc<dyn Report<Event>>,
     pub(super) metrics: Arc<ShardMetrics>,
     registry: Option<Registry>,
@@ -54,7 +54,7 @@ pub struct Links {
     roster: Roster,
     status: Status,
     /// The leader leases of this process: on shard 0, once links have begun.
-    pub(super) leads: Option<Box<LeadRim>>,
+    pub(super) leads: Option<Box<LeadState>>,
     pub(super) lead_timing: Timing,
     /// Connections with output to write.
     pub(super) dirty: Vec<ConnKey>,
@@ -88,14 +88,14 @@ impl Links {
         shard: ShardId,
         shards: u16,
         (limits, lead_timing): (LinkLimits, Timing),
-        board: Arc<Board>,
+        peer_table: Arc<PeerTable>,
         control: Arc<dyn Report<Event>>,
         metrics: Arc<ShardMetrics>,
     ) -> Links {
         Links {
             shard: shard.0,
             shards,
-            board,
+            peer_table,
             control,
             metrics,
             registry: None,
@@ -218,8 +218,14 @@ impl Links {
 
     /// Sets the controller part of this node's status: its own controller term, the term that it
     /// acknowledges, and the number of that acknowledgement.
-    pub(super) fn set_beat(&mut self, mandate: u64, heeds: u64, heed: u64) {
-        self.set_status(Status { mandate, heeds, heed, ..self.status });
+    pub(super) fn set_beat(&mut self, beat: Beat) {
+        let Beat { controller_term, acknowledges, acknowledgement } = beat;
+        self.set_status(Status {
+            controller_term,
+            acknowledged_term: acknowledges,
+            acknowledgement,
+            ..self.status
+        });
     }
 
     /// Sets the readiness in this node's status.
@@ -239,7 +245,7 @@ impl Links {
 
     /// The incarnations of all registered processes not known to be dead, including this one.
     pub fn runs(&self) -> HashSet<u64> {
-        let mut runs = self.board.runs();
+        let mut runs = self.peer_table.runs();
         runs.extend(self.incarnation());
         runs
     }
@@ -305,7 +311,7 @@ impl Links {
                         conn.gate.set_silent(true);
                         self.roster.suspect(peer, true);
                     }
-                    self.board.stands(&known.registered, self.shard, &conn.link);
+                    self.peer_table.stands(&known.registered, self.shard, &conn.link);
                     if let Some(node) = node {
                         self.lead_suspects(&node, true);
                     }
@@ -326,7 +332,7 @@ impl Links {
             let node = peer.node.clone();
             conn.gate.set_silent(false);
             self.roster.suspect(peer, false);
-            self.board.stands(&known.registered, self.shard, &conn.link);
+            self.peer_table.stands(&known.registered, self.shard, &conn.link);
             self.lead_suspects(&node, false);
         }
     }

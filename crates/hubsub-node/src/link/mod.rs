@@ -10,7 +10,7 @@
 //! - [`leads`]: leader leases of ephemeral hubs, over link 0
 //! - [`leases`]: the leases of a shard
 //! - [`ready`]: which processes are ready to serve
-//! - [`board`]: the peer table and its events
+//! - [`peer_table`]: the peer table and its events
 //!
 //! Invariants:
 //!
@@ -21,7 +21,6 @@
 //!    a connection.
 //! 4. A shard without links spends nothing on them.
 
-pub mod board;
 mod conn;
 mod control;
 mod dispatch;
@@ -29,15 +28,16 @@ pub(crate) mod intake;
 pub(crate) mod leads;
 pub mod leases;
 mod links;
+pub mod peer_table;
 mod reach;
 mod ready;
 
-pub use board::{Board, Change, LinkEvent, LinkRow, PeerRow, State};
 pub use conn::Handover;
 pub use hubsub_wire::link::handshake::VERSIONS;
 pub use hubsub_wire::link::{Counters, Identity, LinkLimits, Secret, Status};
 pub use leads::{LeadEvent, LeadView, Shown, timing};
 pub use links::Links;
+pub use peer_table::{Change, LinkEvent, LinkRow, PeerRow, PeerTable, State};
 pub use ready::ShownReady;
 
 /// An event of the links for the control plane.
@@ -56,7 +56,7 @@ pub enum Event {
 }
 
 use dispatch::News;
-use hubsub_route::relay::NodeMessage;
+use hubsub_message::NodeMessage;
 use hubsub_types::{ConnKey, ErrorCode, Limits, NodeId, ShardId};
 use mio::Token;
 use std::net::SocketAddr;

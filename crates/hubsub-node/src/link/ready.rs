@@ -10,7 +10,7 @@
 //! hub.
 
 use super::Event;
-use super::{Board, Registered};
+use super::{PeerTable, Registered};
 use crate::io::context::Ctx;
 use hubsub_lead::Process;
 use hubsub_types::{NodeId, ShardId};
@@ -45,7 +45,7 @@ impl ShownReady {
         let is_there = |node, incarnation| {
             registered.iter().any(|peer| peer.id == node && peer.incarnation == incarnation)
         };
-        ready.retain(|&node, &mut incarnation| node == Board::OWN || is_there(node, incarnation));
+        ready.retain(|&node, &mut incarnation| node == PeerTable::OWN || is_there(node, incarnation));
         ready.len() < before
     }
 
@@ -56,14 +56,14 @@ impl ShownReady {
 
 /// A peer has reported its state over link 0.
 pub(super) fn peer_is_ready(ctx: &mut Ctx, process: Process, is_ready: bool) {
-    if ctx.io.states.links.board.ready.set(process, is_ready) {
+    if ctx.io.states.links.peer_table.ready.set(process, is_ready) {
         ctx.io.states.links.control.tell(Event::Ready);
     }
 }
 
 /// Applies the registered processes.
 pub(super) fn ready_roster(ctx: &mut Ctx, registered: &[Registered]) {
-    if ctx.io.shard == ShardId(0) && ctx.io.states.links.board.ready.keep(registered) {
+    if ctx.io.shard == ShardId(0) && ctx.io.states.links.peer_table.ready.keep(registered) {
         ctx.io.states.links.control.tell(Event::Ready);
     }
 }
@@ -78,6 +78,6 @@ pub(super) fn tick_ready(ctx: &mut Ctx) {
     let holds = |id: NodeId| ctx.broker.holds_patterns_of(id);
     if links.has_roster && links.registered().all(holds) {
         ctx.io.states.links.set_ready(true);
-        peer_is_ready(ctx, Process { node: Board::OWN, incarnation }, true);
+        peer_is_ready(ctx, Process { node: PeerTable::OWN, incarnation }, true);
     }
 }

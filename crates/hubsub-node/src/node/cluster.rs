@@ -38,7 +38,7 @@ impl Node {
 
     /// Sets all peers that may have links with this node. The same list again changes nothing.
     pub fn link_roster(&self, peers: Vec<Registered>) {
-        let roster = self.board.set_roster(peers);
+        let roster = self.peer_table.set_roster(peers);
         self.routes.roster(roster.iter().map(|peer| (&*peer.node, peer.incarnation)));
         self.tell_links(|| LinkMail::Roster(Arc::clone(&roster)));
     }

@@ -8,7 +8,7 @@ use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
 use crate::io::report::Report;
 use crate::link::leases::Led;
-use crate::link::{Board, Links};
+use crate::link::{Links, PeerTable};
 use crate::log::LogEnd;
 use crate::mqtt::StoreEnd;
 use crate::presence::Members;
@@ -30,7 +30,7 @@ pub struct Handles {
     pub log: Option<LogEnd>,
     /// `None` if there is no separate store of sessions.
     pub store: Option<StoreEnd>,
-    pub board: Arc<Board>,
+    pub peer_table: Arc<PeerTable>,
     pub classes: Arc<ClassesNow>,
 }
 
@@ -55,14 +55,14 @@ pub struct States {
 impl States {
     #[must_use]
     pub fn new(info: &NodeInfo, limits: &Limits, shards: u16, handles: Handles) -> States {
-        let Handles { shard, of_links: control, metrics, log, store, board, .. } = handles;
+        let Handles { shard, of_links: control, metrics, log, store, peer_table, .. } = handles;
         let of_links = (crate::link::limits(limits), crate::link::timing(limits));
         States {
             mqtt: mqtt::State::new(store),
             phoenix: phoenix::State::new(info, limits),
             http: http::State::default(),
             presence: Members::new(shard, info, limits.presence_listed_max),
-            links: Links::new(shard, shards, of_links, board, control, metrics),
+            links: Links::new(shard, shards, of_links, peer_table, control, metrics),
             led: Led::default(),
             log,
             roster: Arc::default(),

@@ -140,26 +140,27 @@ impl Trio {
     /// As `lead`, with other entries.
     pub fn lead_as(&self, rows: &[Row]) {
         for (at, node) in self.nodes.iter().enumerate() {
-            let ids = |names: &[&str]| names.iter().map(|name| node.board.id_of(name).unwrap()).collect();
-            node.lead(LeadMail::Census(Voters { revision: 1, nodes: ids(&NAMES), before: Vec::new() }));
+            let ids =
+                |names: &[&str]| names.iter().map(|name| node.peer_table.id_of(name).unwrap()).collect();
+            node.lead(LeadMail::Voters(Voters { revision: 1, nodes: ids(&NAMES), before: Vec::new() }));
             let mine = ephemeral(rows, at).map(|(hub, term)| Route { hub, term, gives_up: false });
             node.lead(LeadMail::Routes(mine.collect()));
         }
         let controller = &self.nodes[0];
         let tables = (0..NAMES.len()).map(|at| {
-            let node = controller.board.id_of(NAMES[at]).unwrap();
+            let node = controller.peer_table.id_of(NAMES[at]).unwrap();
             (Process { node, incarnation: incarnation(at) }, ephemeral(rows, at).collect())
         });
-        let confirmed_us = controller.board.now_us();
+        let confirmed_us = controller.peer_table.now_us();
         let until_us = confirmed_us + 3_600_000_000;
         let tables = tables.collect();
         controller.lead(LeadMail::Tables {
             ticket: 1,
-            mandate: 1,
+            controller_term: 1,
             until_us,
             confirmed_us,
             tables,
-            census: 1,
+            voters_revision: 1,
         });
     }
 
@@ -185,8 +186,8 @@ impl Trio {
     pub fn wait_ready(&self) {
         for (at, node) in self.nodes.iter().enumerate() {
             until(
-                || (node.board.ready.get().len() == NAMES.len()).then_some(()),
-                || format!("{} knows as ready: {:?}", NAMES[at], node.board.ready.get()),
+                || (node.peer_table.ready.get().len() == NAMES.len()).then_some(()),
+                || format!("{} knows as ready: {:?}", NAMES[at], node.peer_table.ready.get()),
             );
         }
     }

@@ -3,8 +3,8 @@
 //! Invariant: publishes of a class without a log are committed in order of arrival: while one is blocked, later
 //! ones are, too.
 
-use crate::record::Record;
 use crate::{Now, Ticket};
+use hubsub_message::Record;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

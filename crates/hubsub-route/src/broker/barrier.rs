@@ -5,9 +5,8 @@
 
 use super::Broker;
 use super::retain::Waits;
-use crate::relay::{AskId, NodeMessage};
 use crate::{Answer, Asker, Msg, Sink};
-use hubsub_message::PATTERNS;
+use hubsub_message::{AskId, NodeMessage, PATTERNS};
 use hubsub_types::{NodeId, ShardId};
 use std::collections::BTreeMap;
 

@@ -4,10 +4,10 @@
 use super::Broker;
 use super::publish::{Body, Draft, Publisher, own};
 use crate::hubs::{Pending, Waits};
-use crate::record::{LogPlace, Record, RecordView};
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
 use crate::{Now, Outcome, Published, Sink, Ticket};
+use hubsub_message::{LogPlace, Record, RecordView};
 use hubsub_types::{ErrorCode, HubId, Position};
 use std::sync::Arc;
 

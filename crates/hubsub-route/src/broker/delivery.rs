@@ -3,10 +3,10 @@
 use super::Broker;
 use crate::counts::HolderSet;
 use crate::cursors::{CursorKey, Cursors, Key};
-use crate::record::{Namespace, Record, RecordView};
 use crate::rooms::RoomHandle;
 use crate::topics::TopicId;
 use crate::{CloseReason, Delivery, Msg, Sink, Via};
+use hubsub_message::{Namespace, Record, RecordView};
 use hubsub_types::{Class, OnSlow, ShardId};
 use std::rc::Rc;
 use std::sync::Arc;

@@ -3,10 +3,10 @@
 
 use super::{Broker, Draft, Publisher};
 use crate::hubs::Hub;
-use crate::record::Record;
 use crate::rooms::RoomHandle;
 use crate::rows::{self, RowPage, Rows};
 use crate::{Answer, Asker, Msg, Now, Outcome, Sink, Ticket};
+use hubsub_message::Record;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::Filter;
 use hubsub_types::{ErrorCode, HubId};

@@ -4,10 +4,10 @@
 
 use super::Broker;
 use super::relay::Gone;
-use crate::record::{Headers, Namespace, Producer, Record};
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Msg, Now, Outcome, Published, Sink, Ticket};
+use hubsub_message::{Headers, Namespace, Producer, Record};
 use hubsub_types::{Class, ErrorCode, Qos, ShardId};
 use std::sync::Arc;
 

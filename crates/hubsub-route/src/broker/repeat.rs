@@ -2,9 +2,9 @@
 
 use super::Broker;
 use crate::hubs::{Pending, Repeat, Waits};
-use crate::record::Record;
 use crate::rooms::RoomHandle;
 use crate::{Outcome, Published, Sink, Ticket};
+use hubsub_message::Record;
 use hubsub_types::ErrorCode;
 
 impl Broker {

@@ -9,13 +9,12 @@
 //! or a later record is.
 
 use super::{Broker, Draft, Publisher};
-use crate::record::Record;
-use crate::relay::NodeMessage;
 use crate::rooms::RoomHandle;
 use crate::rows::{self, Kept};
 use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_message::{NodeMessage, Record};
 use hubsub_types::names::topic_fits;
 use hubsub_types::{ErrorCode, ShardId};
 use std::collections::BTreeMap;

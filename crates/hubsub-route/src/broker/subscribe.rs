@@ -5,10 +5,10 @@ use super::Broker;
 use super::clients::stores_names;
 use crate::cursors::{CursorKey, Key};
 use crate::logread::Known;
-use crate::record::Namespace;
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Sink, Start, Ticket};
+use hubsub_message::Namespace;
 use hubsub_types::{ConnKey, ErrorCode, Position, Protocol, ShardId};
 use std::sync::Arc;
 

@@ -94,9 +94,9 @@ impl Broker {
     pub fn is_waiting(&self) -> bool {
         let relay = &self.relay;
         self.backlog.due_ms().is_some()
-            || relay.parked.0 > 0
+            || !relay.parked.is_empty()
             || relay.upstreams.attaches() > 0
-            || relay.misses.parked.0 > 0
+            || !relay.misses.parked.is_empty()
     }
 
     /// Commits due delayed publishes, and expires requests that wait for other nodes.

@@ -8,9 +8,9 @@
 
 use crate::HubFilter;
 use crate::hubread::{END, HubRead, HubThen};
-use crate::record::LogPlace;
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_message::LogPlace;
 use hubsub_types::{ConnKey, HubId, ShardId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

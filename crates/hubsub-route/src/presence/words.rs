@@ -1,6 +1,8 @@
-//! Messages between nodes about a room's members, as bytes: a kind, then numbers of 7 bits per byte, and
-//! texts preceded by their lengths. A message that is too short or too long is refused.
+//! Messages between nodes about a room's members, as bytes: a kind, then numbers, texts and lists, encoded as
+//! those of links ([`hubsub_message::field`]). A message that is too short or too long is refused.
 
+use hubsub_message::field::{read_list, write_list, write_short};
+use hubsub_message::{Field, Flaw, Reader, Short};
 use std::fmt;
 use std::sync::Arc;
 
@@ -74,12 +76,20 @@ impl Member {
     pub fn weight(&self) -> usize {
         self.key.len() + self.meta.len() + 34
     }
+}
 
+impl Field<'_> for Member {
     fn write(&self, out: &mut Vec<u8>) {
-        write_number(self.reference, out);
-        write_number(self.former, out);
-        write_bytes(self.key.as_bytes(), out);
-        write_bytes(&self.meta, out);
+        write_short(self.reference, out);
+        write_short(self.former, out);
+        (&*self.key).write(out);
+        (&*self.meta).write(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Member, Flaw> {
+        let (Short(reference), Short(former)) = (Field::read(from)?, Field::read(from)?);
+        let (key, meta) = (<&str>::read(from)?.into(), <&[u8]>::read(from)?.into());
+        Ok(Member { reference, former, key, meta })
     }
 }
 
@@ -90,23 +100,22 @@ impl Word {
         let mut out = Vec::new();
         let begin = |kind: u8, out: &mut Vec<u8>| {
             out.push(kind);
-            write_number(from, out);
+            write_short(from, out);
         };
         match self {
             Word::Hello => begin(HELLO, &mut out),
             Word::Part { number, is_first, is_last, more, members } => {
                 begin(PART, &mut out);
                 out.push(if *is_first { FIRST } else { 0 } | if *is_last { LAST } else { 0 });
-                write_number(*number, &mut out);
-                write_number(*more, &mut out);
-                write_all(members, &mut out);
+                write_short(*number, &mut out);
+                write_short(*more, &mut out);
+                write_members(members, &mut out);
             }
             Word::Change { after, number, more, joins, leaves } => {
                 begin(CHANGE, &mut out);
-                [after, number, more].into_iter().for_each(|number| write_number(*number, &mut out));
-                write_all(joins, &mut out);
-                write_number(leaves.len() as u64, &mut out);
-                leaves.iter().for_each(|&reference| write_number(reference, &mut out));
+                [after, number, more].into_iter().for_each(|number| write_short(*number, &mut out));
+                write_members(joins, &mut out);
+                write_list(leaves, &mut out, |&reference, out| write_short(reference, out));
             }
             Word::Bye => begin(BYE, &mut out),
         }
@@ -118,101 +127,41 @@ impl Word {
     /// # Errors
     /// [`BadWord`] if the bytes are no message.
     pub fn decode(bytes: &[u8]) -> Result<(u64, Word), BadWord> {
-        let mut reader = Reader(bytes);
-        let kind = reader.byte()?;
-        let from = reader.number()?;
+        let mut from = Reader(bytes);
+        let word = Word::read(&mut from).map_err(|_: Flaw| BadWord)?;
+        if from.0.is_empty() { Ok(word) } else { Err(BadWord) }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<(u64, Word), Flaw> {
+        let (kind, Short(sender)) = (u8::read(from)?, Field::read(from)?);
         let word = match kind {
             HELLO => Word::Hello,
             PART => {
-                let place = reader.byte()?;
+                let place = u8::read(from)?;
                 if place > FIRST | LAST {
-                    return Err(BadWord);
+                    return Err(Flaw::Value(u64::from(place)));
                 }
-                let (number, more) = (reader.number()?, reader.number()?);
+                let (Short(number), Short(more)) = (Field::read(from)?, Field::read(from)?);
                 let (is_first, is_last) = (place & FIRST != 0, place & LAST != 0);
-                Word::Part { number, is_first, is_last, more, members: reader.members()? }
+                Word::Part { number, is_first, is_last, more, members: read_members(from)? }
             }
             CHANGE => {
-                let (after, number, more) = (reader.number()?, reader.number()?, reader.number()?);
-                Word::Change { after, number, more, joins: reader.members()?, leaves: reader.leaves()? }
+                let (Short(after), Short(number)) = (Field::read(from)?, Field::read(from)?);
+                let (Short(more), joins) = (Field::read(from)?, read_members(from)?);
+                let leaves = read_list(from, |from| from.short(10))?;
+                Word::Change { after, number, more, joins, leaves }
             }
             BYE => Word::Bye,
-            _ => return Err(BadWord),
+            _ => return Err(Flaw::Value(u64::from(kind))),
         };
-        if reader.0.is_empty() { Ok((from, word)) } else { Err(BadWord) }
+        Ok((sender, word))
     }
 }
 
-fn write_number(number: u64, out: &mut Vec<u8>) {
-    let mut left = number;
-    while left >= 0x80 {
-        out.push(left as u8 | 0x80);
-        left >>= 7;
-    }
-    out.push(left as u8);
+fn write_members(members: &[Arc<Member>], out: &mut Vec<u8>) {
+    write_list(members, out, |member, out| member.write(out));
 }
 
-fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    write_number(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
-}
-
-fn write_all(members: &[Arc<Member>], out: &mut Vec<u8>) {
-    write_number(members.len() as u64, out);
-    members.iter().for_each(|member| member.write(out));
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn byte(&mut self) -> Result<u8, BadWord> {
-        let (&byte, rest) = self.0.split_first().ok_or(BadWord)?;
-        self.0 = rest;
-        Ok(byte)
-    }
-
-    fn number(&mut self) -> Result<u64, BadWord> {
-        let mut number = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7F);
-            if bits << shift >> shift != bits {
-                return Err(BadWord);
-            }
-            number |= bits << shift;
-            if byte < 0x80 {
-                return Ok(number);
-            }
-        }
-        Err(BadWord)
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8], BadWord> {
-        let length = usize::try_from(self.number()?).map_err(|_| BadWord)?;
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(BadWord)?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-
-    /// Number of the items that follow, each of at least one byte.
-    fn count(&mut self) -> Result<usize, BadWord> {
-        let count = usize::try_from(self.number()?).map_err(|_| BadWord)?;
-        if count <= self.0.len() { Ok(count) } else { Err(BadWord) }
-    }
-
-    fn members(&mut self) -> Result<Vec<Arc<Member>>, BadWord> {
-        let count = self.count()?;
-        (0..count).map(|_| self.member().map(Arc::new)).collect()
-    }
-
-    fn member(&mut self) -> Result<Member, BadWord> {
-        let (reference, former) = (self.number()?, self.number()?);
-        let key = std::str::from_utf8(self.bytes()?).map_err(|_| BadWord)?.into();
-        Ok(Member { reference, former, key, meta: self.bytes()?.into() })
-    }
-
-    fn leaves(&mut self) -> Result<Vec<u64>, BadWord> {
-        let count = self.count()?;
-        (0..count).map(|_| self.number()).collect()
-    }
+fn read_members(from: &mut Reader<'_>) -> Result<Vec<Arc<Member>>, Flaw> {
+    read_list(from, |from| Member::read(from).map(Arc::new))
 }

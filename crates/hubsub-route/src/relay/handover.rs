@@ -1,5 +1,5 @@
 //! State of a change of leader on each node: the nodes for which a new leader waits, and the routes that wait
-//! until the previous leader has sent `Over`.
+//! until the previous leader has sent `LeadershipEnded`.
 //!
 //! Invariants: a waiting leader commits nothing, and waits no longer than its time limit. Waiting routes are
 //! in the order of their terms, and none waits longer than its time limit.
@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 pub struct Handover {
     /// If this node recently became leader: the nodes that have registered with it.
     pub interest_wait: Option<InterestWait>,
-    /// The leadership and term for which this node sent `Over`.
+    /// The leadership and term for which this node sent `LeadershipEnded`.
     pub sent_over: Option<(Epoch, Term)>,
     /// Whether epochs of its rooms are known to have ended without missing records.
     pub has_over: bool,

@@ -2,13 +2,12 @@
 //!
 //! Invariant: `bytes` is the memory of all buffered messages, including those that are being handled.
 
-use super::AskId;
 use super::upstreams::InterestRequest;
 use crate::Attached;
-use crate::record::Record;
 use crate::rooms::RoomHandle;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
+use hubsub_message::{AskId, Record};
 use hubsub_types::Seq;
 use std::collections::VecDeque;
 use std::sync::Arc;

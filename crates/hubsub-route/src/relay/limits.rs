@@ -19,11 +19,12 @@ pub const FORMER_MS: u64 = 500;
 
 /// Time for which a new leader waits for the nodes that it reaches to register their interest before it
 /// commits anything, in ms: usually a round trip. It exceeds the time that a route takes to all nodes, and
-/// the time for which these wait for `Over` of the previous leader. It does not wait for suspected nodes.
+/// the time for which these wait for `LeadershipEnded` of the previous leader. It does not wait for suspected
+/// nodes.
 pub const REGISTER_MS: u64 = 1_000;
 
-/// Time for which the next leader's route waits for `Over` of the previous one, in ms, while that one is
-/// reachable and responsive: usually `Over` was sent before the route was made.
+/// Time for which the next leader's route waits for `LeadershipEnded` of the previous one, in ms, while that
+/// one is reachable and responsive: usually `LeadershipEnded` was sent before the route was made.
 pub const OVER_MS: u64 = 500;
 
 /// Routes of a hub that wait for that: more than the moves of a hub in that time.

@@ -1,12 +1,12 @@
 //! Requests that wait for the place of a room: on each shard, those of its clients and of other nodes.
 
-use super::NodeMessage;
+use super::load::Load;
 use crate::logread::Ask;
-use crate::record::Record;
 use crate::rooms::{HistoryQuery, TopicKey};
 use crate::{Attach, RowsAsk, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_message::{NodeMessage, Record};
 use hubsub_types::NodeId;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Misses {
     pub rooms: HashMap<Arc<[u8]>, Miss, RandomState>,
-    /// The number of waiting requests of all rooms, and their memory in bytes.
-    pub parked: (usize, usize),
+    /// Waiting requests of all rooms.
+    pub parked: Load,
 }
 
 /// A room whose place is requested.

@@ -1,19 +1,21 @@
-//! Hubs that other nodes lead (docs/adr/0014): links to other nodes ([`nodes`]),
-//! and the state of a home shard for the hubs that it relays ([`state`]). The behaviour is in `broker/relay`; the
-//! messages between nodes are those of `hubsub_message`.
+//! Hubs that other nodes lead (docs/adr/0014): links to other nodes ([`nodes`]), and the state of a home
+//! shard for the hubs that it relays ([`state`]). The behaviour is in `broker/relay`; the messages between
+//! nodes are those of `hubsub_message`.
 
 pub mod handover;
 pub mod holes;
 pub mod limits;
+pub mod load;
+pub mod messages;
 pub mod misses;
 pub mod moves;
 pub mod nodes;
 pub mod patterns;
 pub mod state;
 pub mod upstreams;
+pub mod waiting;
 pub mod watch;
 
-pub use hubsub_message::{AskId, Names, NodeMessage};
 pub use limits::RelayLimits;
 
 use hubsub_types::{NodeId, ProducerId};

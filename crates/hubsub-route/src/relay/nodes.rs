@@ -4,10 +4,10 @@
 //! Invariant: messages for one link of one node are sent in the order in which they were passed here, or the
 //! link has ended and none of them is sent.
 
-use super::NodeMessage;
 use crate::Sink;
 use crate::counts::{Holder, NODES_MAX};
 use crate::patterns::Patterns;
+use hubsub_message::NodeMessage;
 use hubsub_types::names::group_of;
 use hubsub_types::{HubId, NodeId};
 use std::collections::{BTreeSet, VecDeque};

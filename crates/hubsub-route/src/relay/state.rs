@@ -1,23 +1,23 @@
 //! State of a home shard for the hubs that others lead, or that wait for a leader: their leaders, requests in
 //! flight to these, and waiting requests.
 
-use super::AskId;
 use super::handover::Handover;
 use super::holes::Holes;
+use super::load::Load;
 use super::misses::{Misses, Missing};
 use super::moves::Moves;
 use super::nodes::Peers;
 use super::patterns::PatternSets;
 use super::upstreams::{InterestRequest, Upstreams};
 use super::watch::{Watched, Watchers};
-use super::{Cluster, Leader, NodeMessage, RelayLimits};
-use crate::cursors::{CURSORS_MAX, Read};
+use super::{Cluster, Leader, RelayLimits};
+use crate::Ticket;
+use crate::cursors::Read;
 use crate::hubread::HubRead;
-use crate::record::Record;
 use crate::rooms::RoomHandle;
-use crate::{Sink, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_message::{AskId, NodeMessage, Record};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{HubId, NodeId, ProducerId, Seq, ShardId, Term};
 use std::collections::{BTreeMap, VecDeque};
@@ -33,7 +33,7 @@ pub struct Relay {
     /// Whether the node is no member of a cluster: then this process leads all hubs, and no message of a node is
     /// for one of them.
     pub is_alone: bool,
-    shard: ShardId,
+    pub(super) shard: ShardId,
     /// Limits of what waits for a leader.
     pub limits: RelayLimits,
     /// The producer of the numbers that this shard gives to forwarded records.
@@ -63,10 +63,10 @@ pub struct Relay {
     pub questions: HashMap<u32, (NodeId, AskId), RandomState>,
     /// The number of the last one of these.
     pub last_question: u32,
-    /// The number of waiting publishes and requests, of all hubs, and their memory in bytes.
-    pub parked: (usize, usize),
-    /// The number of buffered messages of a later term, and their memory in bytes.
-    pub early: (usize, usize),
+    /// Waiting publishes and requests, of all hubs.
+    pub parked: Load,
+    /// Buffered messages of a later term.
+    pub early: Load,
     /// Rooms whose place is requested.
     pub misses: Misses,
     pub moves: Moves,
@@ -241,8 +241,8 @@ impl Relay {
             due: HashMap::default(),
             questions: HashMap::default(),
             last_question: 0,
-            parked: (0, 0),
-            early: (0, 0),
+            parked: Load::default(),
+            early: Load::default(),
             misses: Misses::default(),
             moves: Moves::default(),
             due_ms: u64::MAX,
@@ -295,129 +295,9 @@ impl Relay {
         }
     }
 
-    /// As `leader_of`, unless the leader has refused a request and is to be asked later.
-    #[must_use]
-    pub fn ready_leader_of(&self, slot: u16) -> Option<NodeId> {
-        self.leader_of(slot).filter(|_| self.hub(slot).retry_ms == u64::MAX)
-    }
-
-    /// Sends a request to a node about a hub; `message` gets its number, and the hub's id and term.
-    pub fn request(
-        &mut self,
-        (to, slot): (NodeId, u16),
-        what: Request,
-        message: impl FnOnce(AskId, HubId, Term) -> NodeMessage,
-        sink: &mut impl Sink,
-    ) -> AskId {
-        let ask = self.next_ask();
-        let &HubState { id: hub, term, .. } = self.hub(slot);
-        self.requests.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
-        self.peers.send(to, hub, message(ask, hub, term), sink);
-        ask
-    }
-
-    /// Sends a message about a hub that expects no reply, or is one.
-    pub fn send(
-        &mut self,
-        (to, slot): (NodeId, u16),
-        message: impl FnOnce(HubId, Term) -> NodeMessage,
-        sink: &mut impl Sink,
-    ) {
-        let &HubState { id: hub, term, .. } = self.hub(slot);
-        self.peers.send(to, hub, message(hub, term), sink);
-    }
-
-    /// Keeps a cursor's read until its hub has a leader.
-    pub fn keep_read(&mut self, slot: u16, read: Read) {
-        let reads = &mut self.hub_mut(slot).reads;
-        if reads.len() >= CURSORS_MAX {
-            // There can be no more cursors than that: the oldest read is of a closed connection.
-            reads.swap_remove(0);
-        }
-        reads.push(read);
-    }
-
-    /// Updates whether a publish to a hub commits at once.
-    pub fn settle(&mut self, slot: u16) {
-        let hub = self.hub_mut(slot);
-        let is_free = hub.former == 0 && hub.handover.interest_wait.is_none();
-        hub.is_clear = hub.leader == Leader::Me && hub.queue.is_empty() && is_free;
-    }
-
-    /// The next number for a request of this shard.
-    pub fn next_ask(&mut self) -> AskId {
-        self.last_ask += 1;
-        AskId::new(self.last_ask, self.shard)
-    }
-
     /// Sets a time limit, in ms.
     pub fn wake_by(&mut self, ms: u64) {
         self.due_ms = self.due_ms.min(ms);
-    }
-
-    /// Whether there is no space for a waiting publish of this weight.
-    pub fn is_full(&self, weight: usize) -> bool {
-        let limits = &self.limits;
-        self.parked.0 >= limits.parked_max || self.parked.1 + weight > limits.parked_bytes_max
-    }
-
-    /// The next number for a publish that arrives and waits.
-    pub fn number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.last_number
-    }
-
-    /// Adds a waiting publish in the order of its number.
-    pub fn park(&mut self, slot: u16, parked: Parked) {
-        self.parked.0 += 1;
-        self.parked.1 += parked.record.weight();
-        self.wake_by(parked.since_ms + self.limits.parked_ms);
-        let queue = &mut self.hub_mut(slot).queue;
-        let at = queue.partition_point(|other| other.number < parked.number);
-        queue.insert(at, parked);
-        self.settle(slot);
-    }
-
-    /// Removes and returns the waiting publishes of a hub for which `is_meant` is true, in order.
-    pub fn unpark_all(&mut self, slot: u16, is_meant: impl Fn(&Parked) -> bool) -> Vec<Parked> {
-        let queue = std::mem::take(&mut self.hub_mut(slot).queue);
-        let (taken, left): (Vec<Parked>, Vec<Parked>) = queue.into_iter().partition(is_meant);
-        self.hub_mut(slot).queue = left.into();
-        self.uncount(&taken);
-        self.settle(slot);
-        taken
-    }
-
-    /// These publishes wait no longer.
-    pub fn uncount(&mut self, taken: &[Parked]) {
-        self.parked.0 -= taken.len();
-        self.parked.1 -= taken.iter().map(|parked| parked.record.weight()).sum::<usize>();
-    }
-
-    /// Removes and returns the first waiting publish.
-    pub fn unpark(&mut self, slot: u16) -> Option<Parked> {
-        let parked = self.hub_mut(slot).queue.pop_front()?;
-        self.parked.0 -= 1;
-        self.parked.1 -= parked.record.weight();
-        Some(parked)
-    }
-
-    /// The numbers of the requests in flight for which `is_meant` is true, in the order in which they were sent.
-    pub fn requests_where(&self, is_meant: impl Fn(&InFlight) -> bool) -> Vec<AskId> {
-        self.requests.iter().filter(|(_, in_flight)| is_meant(in_flight)).map(|(&ask, _)| ask).collect()
-    }
-
-    /// Removes a request that was answered, or will not be.
-    pub fn take(&mut self, ask: AskId) -> Option<InFlight> {
-        let in_flight = self.requests.remove(&ask)?;
-        if let Request::Publish(_) = in_flight.what {
-            let hub = self.hub_mut(in_flight.slot);
-            hub.in_flight -= 1;
-            if in_flight.is_to_former(hub) {
-                hub.former -= 1;
-            }
-        }
-        Some(in_flight)
     }
 }
 

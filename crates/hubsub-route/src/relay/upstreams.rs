@@ -2,11 +2,11 @@
 //!
 //! Invariant: `attaches` is the number of subscriptions that wait for a confirmation, in all topics.
 
-use super::AskId;
 use crate::Attach;
 use crate::rooms::{RoomHandle, TopicKey};
 use ahash::RandomState;
 use hashbrown::HashMap;
+use hubsub_message::AskId;
 use hubsub_types::{Epoch, Position, ShardId};
 
 /// Interest that was sent, or sent again.

@@ -5,7 +5,7 @@
 //! it is exactly the number of records sent.
 
 use crate::counts::NODES_MAX;
-use hubsub_message::Over;
+use hubsub_message::LeadershipEnd;
 use hubsub_types::{Epoch, NodeId, Term};
 use std::collections::BTreeMap;
 
@@ -133,8 +133,8 @@ pub struct Watched {
     first: Option<Term>,
     /// The term whose leadership has ended, and whether all its records are here.
     over: Option<(Term, bool)>,
-    /// The numbers of the last `Over`.
-    last: Over,
+    /// The numbers of the last leadership that ended.
+    last: LeadershipEnd,
     /// Whether records that arrived were skipped.
     pub lacks: bool,
     /// The highest offset of its log whose arrival is known here.
@@ -174,18 +174,18 @@ impl Watched {
         is_whole
     }
 
-    /// The leader of a term has sent `Over`. `is_confirmed`: all interest that was ever confirmed is
+    /// The leader of a term has reported its end. `is_confirmed`: all interest that was ever confirmed is
     /// confirmed there.
-    pub fn ends(&mut self, term: Term, over: Over, is_confirmed: bool) {
+    pub fn ends(&mut self, term: Term, end: LeadershipEnd, is_confirmed: bool) {
         let has_all = match self.known {
-            Some((life, came)) if life == over.life => came == over.due,
-            _ => over.due == 0,
+            Some((life, came)) if life == end.epoch => came == end.expected,
+            _ => end.expected == 0,
         };
-        let is_known = is_confirmed && self.known.is_some_and(|known| known.0 == over.life);
+        let is_known = is_confirmed && self.known.is_some_and(|known| known.0 == end.epoch);
         // If it committed nothing in this term, nothing was due.
-        let said_before = if self.last.life == over.life { self.last.said } else { 0 };
-        let is_whole = has_all && (is_known || (over.said == said_before && self.goes_on(term)));
-        (self.over, self.last) = (Some((term, is_whole)), over);
+        let committed_before = if self.last.epoch == end.epoch { self.last.committed } else { 0 };
+        let is_whole = has_all && (is_known || (end.committed == committed_before && self.goes_on(term)));
+        (self.over, self.last) = (Some((term, is_whole)), end);
     }
 
     /// This node's own leadership in this term has ended: it has all records.
@@ -193,7 +193,7 @@ impl Watched {
         self.over = Some((term, true));
     }
 
-    /// Whether the leader of a term has sent `Over`.
+    /// Whether the leader of a term has reported its end.
     #[must_use]
     pub fn is_over(&self, term: Term) -> bool {
         self.over.is_some_and(|over| over.0 == term)
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn who_got_all_of_a_lead_that_is_over_lacks_nothing_in_the_next() {
-        let over = |life, due, said| Over { life: Epoch(life), due, said };
+        let over = |epoch, expected, committed| LeadershipEnd { epoch: Epoch(epoch), expected, committed };
         let followed = || {
             let mut watched = Watched::default();
             watched.live(Epoch(7), Term(1), 0);

@@ -3,7 +3,7 @@
 use super::{RoomHandle, Rooms};
 use crate::hubread::{HubRange, HubRead};
 use crate::hubs::{HubLog, Hubs};
-use crate::record::Record;
+use hubsub_message::Record;
 use hubsub_types::Seq;
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use super::{Key, Recalled, Room, RoomHandle, Rooms, seconds};
 use crate::counts::HolderSet;
 use crate::logread::{Found, Known, LogRead, Then, Want};
-use crate::record::{Namespace, Record};
 use crate::{Attach, Attached, Now, Start};
+use hubsub_message::{Namespace, Record};
 use hubsub_types::{ErrorCode, HubId, Position, Seq, ShardId};
 use std::sync::Arc;
 

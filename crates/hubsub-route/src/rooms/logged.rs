@@ -5,8 +5,8 @@ use super::{EpochState, Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::hubs::{HubLog, HubSeed, Pending, Waits};
 use crate::producers::Producers;
-use crate::record::{LogPlace, Record};
 use crate::rows::{RowTotals, Rows};
+use hubsub_message::{LogPlace, Record};
 use hubsub_types::{Epoch, HubId, Position, Seq};
 use std::sync::atomic::Ordering;
 

@@ -6,8 +6,8 @@ use crate::cursors::{Range, Read};
 use crate::history::{Entry, Ring};
 use crate::hubs::Hub;
 use crate::logread::{Ask, Found, Known, LogRead, Then, Want};
-use crate::record::Record;
 use crate::rows;
+use hubsub_message::Record;
 use hubsub_types::{Epoch, HubId, Position, Seq};
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use super::{EpochState, Interests, Key, Recalled, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::counts::{Counts, Holder};
 use crate::places::Place;
-use crate::record::Namespace;
+use hubsub_message::Namespace;
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::logread::{Ask, Known};
-use crate::record::Record;
+use hubsub_message::Record;
 use hubsub_types::{Class, History};
 
 fn rooms(history: Option<History>, limits: Limits) -> Rooms {

@@ -3,7 +3,7 @@
 //!
 //! Invariant: an entry written by an earlier owner has no effect.
 
-use crate::record::Record;
+use hubsub_message::Record;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;

@@ -81,7 +81,7 @@ fn followed() -> (Broker, World) {
 /// As `followed`, in a class with or without history.
 fn followed_with(history: bool) -> (Broker, World) {
     let (mut broker, mut world) = relay(history);
-    let live = NodeMessage::PatternsLive { hub: HUB, term: Term(2), life: Epoch(70), due: 0 };
+    let live = NodeMessage::PatternsLive { hub: HUB, term: Term(2), epoch: Epoch(70), expected: 0 };
     broker.node_message(OTHER, live, at(0), &mut world);
     subscribe(&mut broker, &mut world);
     let outcome = broker.subscribe_pattern(ticket(), KEY, b"a*", &mut world);
@@ -91,8 +91,8 @@ fn followed_with(history: bool) -> (Broker, World) {
     (broker, world)
 }
 
-fn over(due: u64) -> Over {
-    Over { life: Epoch(70), due, said: 7 }
+fn over(expected: u64) -> LeadershipEnd {
+    LeadershipEnd { epoch: Epoch(70), expected, committed: 7 }
 }
 
 /// The other node is the next leader too, in a new epoch.
@@ -100,7 +100,7 @@ fn goes_on(broker: &mut Broker, world: &mut World, term: u64) {
     broker.route(HUB, Term(term), Leader::Node(OTHER), at(2), world);
     let (ask, asked_term, _) = asked(world);
     assert_eq!(asked_term, Term(term), "it is asked in the next term");
-    let live = NodeMessage::PatternsLive { hub: HUB, term: Term(term), life: Epoch(71), due: 0 };
+    let live = NodeMessage::PatternsLive { hub: HUB, term: Term(term), epoch: Epoch(71), expected: 0 };
     broker.node_message(OTHER, live, at(2), world);
     let next = Position { epoch: Epoch(10), seq: Seq(0) };
     let attached = Attached { position: next, replay_from: None, recovered: true };
@@ -175,7 +175,7 @@ fn a_route_waits_for_the_word_of_a_leader_that_is_reached_and_not_for_longer_tha
 /// The messages about ended leadership: term, records due to the other node, and all records.
 fn said_over(world: &World) -> Vec<(u64, u64, u64)> {
     let said = world.frames.iter().filter_map(|frame| match frame {
-        NodeMessage::Over { term, over, .. } => Some((term.0, over.due, over.said)),
+        NodeMessage::LeadershipEnded { term, end, .. } => Some((term.0, end.expected, end.committed)),
         _ => None,
     });
     said.collect()
@@ -194,7 +194,7 @@ fn a_leader_says_once_that_its_lead_is_over_behind_its_last_record() {
     broker.route(HUB, Term(4), Leader::Node(OTHER), at(2), &mut world);
     assert_eq!((said_over(&world), &world.gaps[..]), (vec![(3, 1, 1)], &[][..]));
     let last = world.frames.iter().rposition(|frame| matches!(frame, NodeMessage::Deliver { .. }));
-    let over = world.frames.iter().position(|frame| matches!(frame, NodeMessage::Over { .. }));
+    let over = world.frames.iter().position(|frame| matches!(frame, NodeMessage::LeadershipEnded { .. }));
     assert!(last < over);
 }
 

@@ -1,5 +1,5 @@
-//! A hash of names that all nodes and all versions agree on: FNV-1a, finished by the SplitMix64 mixer so that names
-//! that differ in their last byte spread.
+//! A hash of names that all nodes and all versions agree on: FNV-1a, finished by the SplitMix64 mixer so that
+//! names that differ in their last byte spread.
 
 /// The hash of a name, the same on every node and in every version.
 #[must_use]

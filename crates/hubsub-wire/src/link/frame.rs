@@ -1,8 +1,9 @@
-//! The frames of a link: those of its handshake, its own, those of control planes, and the messages of brokers.
+//! The frames of a link: those of its handshake, its own, those of control planes, and the messages of
+//! brokers.
 //!
-//! The first three are defined here, with their fields in order; decoding them copies nothing: names, texts and
-//! bodies are slices of the input. Messages of brokers are defined in `hubsub_message`, and are decoded to owned
-//! values.
+//! The first three are defined here, with their fields in order; decoding them copies nothing: names, texts
+//! and bodies are slices of the input. Messages of brokers are defined in `hubsub_message`, and are decoded
+//! to owned values.
 
 use super::list::List;
 use super::parts::{Payload, Status};
@@ -60,7 +61,8 @@ frames! {
             /// HMAC with the secret, over all three earlier frames.
             mac: &'a [u8; 32],
         }
-        /// Either side: refuses the link, and the connection is closed. Its layout is the same in all versions.
+        /// Either side: refuses the link, and the connection is closed. Its layout is the same in all
+        /// versions.
         5 Refuse Handshake {
             /// Number of a [`super::Refusal`].
             code: u8,
@@ -118,9 +120,9 @@ frames! {
             /// Length of the leader lease, in ms after `stamp_us` on the requester's clock.
             lead_ms: u32,
             /// Controller term of the granting controller.
-            mandate: u64,
+            controller_term: u64,
             /// Revision of the voters that the controller knows.
-            census: u64,
+            voters_revision: u64,
             /// The granted part of the claim.
             granted: List<'a, (HubId, Term)>,
         }

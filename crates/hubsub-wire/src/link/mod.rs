@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //!
-//! 1. Nothing is allocated for a frame before its length was checked. Frames of the link and of control planes are
-//!    read without a copy; a broker's message gets the allocations that it needs, and no other.
+//! 1. Nothing is allocated for a frame before its length was checked. Frames of the link and of control
+//!    planes are read without a copy; a broker's message gets the allocations that it needs, and no other.
 //! 2. A peer that has not proved the secret can send at most two frames of a kilobyte.
 //! 3. Frames of one lane arrive in the order they were sent, each at most once; in the urgent lane this holds
 //!    separately for those of control planes and the others. An ended link returns nothing: the outcome of

@@ -9,18 +9,18 @@ pub struct Status {
     /// Version of the room classes that it has.
     pub classes: u64,
     /// The controller term that it acts under, until that expires; 0: it is no controller.
-    pub mandate: u64,
+    pub controller_term: u64,
     /// Controller term of the controller that it acknowledges; 0: it hears none.
-    pub heeds: u64,
+    pub acknowledged_term: u64,
     /// Acknowledgement number; it changes each time that the node starts to acknowledge a controller.
-    pub heed: u64,
+    pub acknowledgement: u64,
     /// Whether it has the patterns of all registered nodes, so that it may lead hubs and serve clients.
     pub is_ready: bool,
 }
 
 impl Field<'_> for Status {
     fn write(&self, out: &mut Vec<u8>) {
-        [self.classes, self.mandate, self.heeds, self.heed]
+        [self.classes, self.controller_term, self.acknowledged_term, self.acknowledgement]
             .iter()
             .for_each(|&number| write_short(number, out));
         out.push(u8::from(self.is_ready));
@@ -28,13 +28,14 @@ impl Field<'_> for Status {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Flaw> {
         let mut next = || from.short(10);
-        let (classes, mandate, heeds, heed) = (next()?, next()?, next()?, next()?);
+        let (classes, controller_term, acknowledged_term, acknowledgement) =
+            (next()?, next()?, next()?, next()?);
         let is_ready = match u8::read(from)? {
             0 => false,
             1 => true,
             other => return Err(Flaw::Value(u64::from(other))),
         };
-        Ok(Status { classes, mandate, heeds, heed, is_ready })
+        Ok(Status { classes, controller_term, acknowledged_term, acknowledgement, is_ready })
     }
 }
 

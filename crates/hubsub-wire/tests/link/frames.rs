@@ -1,7 +1,8 @@
 //! Random frames of all types, for property tests.
 
 use hubsub_message::{
-    AskId, Attached, Give, HubFilter, LogPlace, Names, Namespace, NodeMessage, Over, Producer, Record, Start,
+    AskId, Attached, Give, HubFilter, LeadershipEnd, LogPlace, Names, Namespace, NodeMessage, Producer,
+    Record, Start,
 };
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, ProducerId, Qos, Seq, Term};
 use hubsub_wire::link::{Frame, List, Payload, Status};
@@ -80,7 +81,13 @@ impl Stuff {
         let (version, shards, link) = (a as u16, b as u16, c as u16);
         let [cluster, node] = [&*self.texts[0], &*self.texts[1]];
         let (nonce, more) = (&self.nonce, Payload(&self.payload));
-        let status = Status { classes: a, mandate: b, heeds: c, heed: d, is_ready: a % 2 == 1 };
+        let status = Status {
+            classes: a,
+            controller_term: b,
+            acknowledged_term: c,
+            acknowledgement: d,
+            is_ready: a % 2 == 1,
+        };
         match self.code {
             1 => Frame::Hello {
                 magic: a as u32,
@@ -110,8 +117,8 @@ impl Stuff {
             49 => Frame::LeadGranted {
                 stamp_us: a,
                 lead_ms: d as u32,
-                mandate: c,
-                census: d,
+                controller_term: c,
+                voters_revision: d,
                 granted: List::new(&self.pairs),
             },
             50 => Frame::Control { id: a, is_answer: self.bit(0), body: more },
@@ -134,7 +141,7 @@ impl Stuff {
             (record.position, record.place) = (position, self.place());
             Arc::new(record)
         };
-        let life = Epoch(c);
+        let epoch = Epoch(c);
         let start = match self.bits >> 4 & 3 {
             0 => Start::Live,
             1 => Start::After(position),
@@ -177,9 +184,13 @@ impl Stuff {
                 at_end: self.bit(0),
                 is_gone: self.bit(1),
             },
-            34 => NodeMessage::PatternsLive { hub, term, life, due: d },
-            35 => NodeMessage::Registered { hub, term },
-            36 => NodeMessage::Over { hub, term, over: Over { life, due: d, said: a } },
+            34 => NodeMessage::PatternsLive { hub, term, epoch, expected: d },
+            35 => NodeMessage::InterestSynced { hub, term },
+            36 => NodeMessage::LeadershipEnded {
+                hub,
+                term,
+                end: LeadershipEnd { epoch, expected: d, committed: a },
+            },
             37 => NodeMessage::ReadHub {
                 ask,
                 hub,

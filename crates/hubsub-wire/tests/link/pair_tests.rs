@@ -284,8 +284,8 @@ fn any_bytes_on_a_link_are_frames_or_its_end_and_never_a_panic() {
             let _ = b.send(&Frame::LeadGranted {
                 stamp_us,
                 lead_ms: 3,
-                mandate: 4,
-                census: 5,
+                controller_term: 4,
+                voters_revision: 5,
                 granted: List::new(&[(HubId(6), Term(7))]),
             });
             let _ = b.send_message(&NodeMessage::Published {
@@ -317,7 +317,8 @@ fn what_a_node_says_of_itself_comes_with_its_pings_and_when_it_is_asked() {
     hand_over(&mut b, &mut a, now);
     assert!(a.take_answer().is_some(), "both pinged when they came up");
     assert!(a.take_ping().is_some());
-    let status = Status { classes: 34, mandate: 0, heeds: 12, heed: 3, is_ready: true };
+    let status =
+        Status { classes: 34, controller_term: 0, acknowledged_term: 12, acknowledgement: 3, is_ready: true };
     b.set_status(status);
     assert_eq!(b.tick(Now { mono_us: b.wake_at(), ..now }), Ok(false));
     hand_over(&mut b, &mut a, now);
@@ -326,7 +327,7 @@ fn what_a_node_says_of_itself_comes_with_its_pings_and_when_it_is_asked() {
     a.written(a.output().len());
     let stamp_us = a.wake_at();
     assert_eq!(a.tick(Now { mono_us: stamp_us, ..now }), Ok(false));
-    let status = Status { heeds: 0, heed: 4, ..status };
+    let status = Status { acknowledged_term: 0, acknowledgement: 4, ..status };
     b.set_status(status);
     hand_over(&mut a, &mut b, now);
     hand_over(&mut b, &mut a, now);

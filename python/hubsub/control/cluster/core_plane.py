@@ -210,7 +210,7 @@ class CorePlane:
         self._data.route_rooms(room_class, hubs)
 
     def voters(self, revision: int, nodes: tuple[str, ...], before: tuple[str, ...]) -> None:
-        self._data.lead_census(revision, nodes, before)
+        self._data.lead_voters(revision, nodes, before)
 
     async def grants(
         self, controller_term: int, until_s: float, confirmed_s: float, tables: Tables, voters: int

@@ -11,7 +11,7 @@ use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
 use crate::io::shard_io::Io;
 use crate::io::transport::Transport;
-use crate::link::Board;
+use crate::link::PeerTable;
 use crate::redis;
 use crate::shard::HOOKS;
 use crate::shard::mail::Mail;
@@ -83,7 +83,7 @@ impl Edge {
             retained: Arc::default(),
         });
         let control = Arc::new(Control::new(1000).unwrap());
-        let board = Arc::new(Board::new(String::new(), 1, Instant::now(), control.clone()));
+        let peer_table = Arc::new(PeerTable::new(String::new(), 1, Instant::now(), control.clone()));
         let classes = Arc::new(ClassesNow::new(classes, hubs));
         let ends = Handles {
             shard,
@@ -93,7 +93,7 @@ impl Edge {
             metrics,
             log: None,
             store: None,
-            board,
+            peer_table,
             classes,
         };
         let mailer = Mailer::new(shard, inboxes, usize::MAX);

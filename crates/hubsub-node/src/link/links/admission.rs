@@ -158,7 +158,7 @@ impl Links {
         {
             let end = conn.link.bye(false, "another link has taken its place");
             let known = &self.peers[&peer.node];
-            self.board.ended(&known.registered, self.shard, &conn.link, &end);
+            self.peer_table.ended(&known.registered, self.shard, &conn.link, &end);
             self.close(old);
         }
         let conn = self.conns.get_mut(key).expect("its peer was admitted a moment ago");
@@ -179,7 +179,7 @@ impl Links {
         known.is_missed = false;
         known.breaker.up(self.now.mono_us);
         let conn = self.conns.get_mut(key).expect("it is up");
-        self.board.stands(&known.registered, self.shard, &conn.link);
+        self.peer_table.stands(&known.registered, self.shard, &conn.link);
         conn.node = Some(known.registered.id);
         let (incarnation, gate) = (known.registered.incarnation, Arc::clone(&conn.gate));
         let way = Way { link: self.shard, incarnation, key, gate };

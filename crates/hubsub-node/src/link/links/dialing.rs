@@ -94,7 +94,7 @@ impl Links {
         let Some(peer) = self.peers.get_mut(node) else { return };
         peer.round = Some(Round::new(&peer.registered.addresses, peer.first));
         if !probes {
-            self.board.dialing(&peer.registered, self.shard);
+            self.peer_table.dialing(&peer.registered, self.shard);
         }
         self.connect(node, probes, "it has no address".to_owned());
     }
@@ -213,10 +213,10 @@ impl Links {
         let peer = self.peers.get_mut(node).expect("it was tried a moment ago");
         let all_refuse = peer.round.take().is_some_and(|round| round.all_refuse(&peer.registered.addresses));
         if !probes {
-            self.board.unreachable(&peer.registered, self.shard, why);
+            self.peer_table.unreachable(&peer.registered, self.shard, why);
         }
         if all_refuse && std::mem::take(&mut peer.is_missed) {
-            self.board.dead(&peer.registered);
+            self.peer_table.dead(&peer.registered);
             let Registered { node, incarnation, .. } = &peer.registered;
             self.news.push(News::Dead(run_of(node, *incarnation)));
         }

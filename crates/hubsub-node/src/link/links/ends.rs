@@ -119,7 +119,7 @@ impl Links {
         peer.link = None;
         peer.breaker.down(end.refusal(), self.now.mono_us);
         let conn = self.conns.get(key).expect("it is the link's");
-        self.board.ended(&peer.registered, self.shard, &conn.link, end);
+        self.peer_table.ended(&peer.registered, self.shard, &conn.link, end);
         peer.is_missed |= was_up && *end == End::Eof;
         // At once, because a dead node must be replaced; later probes back off like dialing.
         if peer.is_missed && peer.probe.is_none() && !self.is_stopping {

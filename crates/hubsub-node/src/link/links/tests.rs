@@ -6,8 +6,8 @@ mod end_tests;
 
 use super::{LISTENER, LinkMail, TOKENS};
 use crate::control::Event;
-use crate::link::board::Change;
 use crate::link::conn::Role;
+use crate::link::peer_table::Change;
 use crate::link::{Identity, Registered, Secret};
 use crate::lone::Lone;
 use hubsub_types::{ConnKey, ErrorCode, Limits, NodeId};
@@ -89,8 +89,8 @@ impl Shard {
     fn register(&mut self, node: &str, incarnation: u64, addresses: &[SocketAddr]) {
         let (id, node, addresses) = (NodeId(0), node.into(), addresses.to_vec());
         let peer = Registered { id, node, incarnation, addresses, shards: 1 };
-        let board = Arc::clone(&self.lone.ctx.io.states.links.board);
-        self.mail(LinkMail::Roster(board.set_roster(vec![peer])));
+        let peer_table = Arc::clone(&self.lone.ctx.io.states.links.peer_table);
+        self.mail(LinkMail::Roster(peer_table.set_roster(vec![peer])));
     }
 
     fn pass(&mut self, ms: u64) {

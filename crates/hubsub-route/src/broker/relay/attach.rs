@@ -3,11 +3,11 @@
 
 use super::Broker;
 use crate::logread::Known;
-use crate::relay::AskId;
 use crate::relay::limits::ATTACHES_MAX;
 use crate::relay::upstreams::{Upstream, WaitingAttach};
 use crate::rooms::TopicKey;
 use crate::{Attach, Attached, Msg, Now, Sink, Start};
+use hubsub_message::AskId;
 use hubsub_types::{ErrorCode, ShardId};
 use std::sync::Arc;
 

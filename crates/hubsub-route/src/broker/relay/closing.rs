@@ -6,14 +6,15 @@
 use super::Broker;
 use crate::counts::{Holder, HolderSet};
 use crate::cursors::{Range, Read};
+use crate::relay::Leader;
 use crate::relay::holes::Buffered;
 use crate::relay::limits::RETRY_MS;
 use crate::relay::state::{InFlight, Request};
 use crate::relay::upstreams::WaitingAttach;
-use crate::relay::{AskId, Leader, Names, NodeMessage};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::topics::TopicId;
 use crate::{Moved, Msg, Now, Sink};
+use hubsub_message::{AskId, Names, NodeMessage};
 use hubsub_types::{Epoch, ErrorCode, Position, Seq, ShardId};
 use std::collections::BTreeMap;
 use std::sync::Arc;

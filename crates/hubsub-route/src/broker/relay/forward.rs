@@ -7,12 +7,12 @@
 
 use super::Broker;
 use crate::counts::{Holder, HolderSet};
-use crate::record::{Producer, Record};
+use crate::relay::Leader;
 use crate::relay::limits::{FORMER_MS, IN_FLIGHT_MAX};
-use crate::relay::state::{Parked, Relay, Request};
-use crate::relay::{AskId, Leader, NodeMessage};
+use crate::relay::state::{Parked, Request};
 use crate::topics::TopicId;
 use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
+use hubsub_message::{AskId, NodeMessage, Producer, Record};
 use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
 use std::sync::Arc;
 
@@ -309,16 +309,5 @@ impl Broker {
             Err(code) => NodeMessage::Denied { ask, code },
         };
         relay.peers.send(to, hub, message, sink);
-    }
-}
-
-impl Relay {
-    /// Publishes in flight to the selected former leaders of a hub, in order of arrival.
-    fn former_publishes(&self, slot: u16, is_meant: impl Fn(NodeId) -> bool) -> Vec<AskId> {
-        let hub = self.hub(slot);
-        self.requests_where(|it| {
-            let is_publish = it.slot == slot && matches!(it.what, Request::Publish(_));
-            is_publish && it.is_to_former(hub) && is_meant(it.to)
-        })
     }
 }

@@ -1,15 +1,16 @@
 //! Passes the leadership of a hub from one node to another without loss (docs/protocol/interest.md): the
-//! former leader sends `Over` after its last record, followers continue when they have received it, and a new
-//! leader commits nothing before the nodes that it reaches have registered their interest.
+//! former leader sends `LeadershipEnded` after its last record, followers continue when they have received it,
+//! and a new leader commits nothing before the nodes that it reaches have registered their interest.
 
-use super::{Admit, Broker};
+use super::Broker;
+use crate::relay::Leader;
 use crate::relay::handover::InterestWait;
 use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, OVER_MS, REGISTER_MS, ROUTES_MAX};
+use crate::relay::messages::Admit;
 use crate::relay::state::Early;
-use crate::relay::{Leader, NodeMessage};
 use crate::rooms::RoomHandle;
 use crate::{Now, Sink};
-use hubsub_message::Over;
+use hubsub_message::{LeadershipEnd, NodeMessage};
 use hubsub_types::{HubId, NodeId, Term};
 
 impl Broker {
@@ -52,8 +53,9 @@ impl Broker {
         let nodes: Vec<NodeId> = relay.peers.reached(hub).collect();
         for node in nodes {
             let watchers = &relay.hub(slot).watchers;
-            let over = Over { life, due: watchers.due(node), said: watchers.commits() };
-            relay.peers.send(node, hub, NodeMessage::Over { hub, term, over }, sink);
+            let (expected, committed) = (watchers.due(node), watchers.commits());
+            let end = LeadershipEnd { epoch: life, expected, committed };
+            relay.peers.send(node, hub, NodeMessage::LeadershipEnded { hub, term, end }, sink);
         }
     }
 
@@ -97,7 +99,7 @@ impl Broker {
         match relay.admit(slot, term, from) {
             Admit::No | Admit::Sender => {}
             // If it cannot be buffered, the time limit applies.
-            Admit::Early => _ = self.buffer_early(slot, from, NodeMessage::Registered { hub, term }, now),
+            Admit::Early => _ = self.buffer_early(slot, from, NodeMessage::InterestSynced { hub, term }, now),
             Admit::Here => {
                 if let Some(interest_wait) = &mut relay.hub_mut(slot).handover.interest_wait {
                     interest_wait.registered.insert(from);
@@ -112,7 +114,7 @@ impl Broker {
     // -- the follower's side --
 
     /// Queues a route of a hub whose home is here; ignores one of an earlier term. It waits for earlier
-    /// routes, and until the former leader has sent `Over`.
+    /// routes, and until the former leader has sent `LeadershipEnded`.
     pub(super) fn take_route(&mut self, slot: u16, route: (Term, Leader), now: Now, sink: &mut impl Sink) {
         let hub = self.relay.hub_mut(slot);
         let last = hub.handover.routes.back().copied().unwrap_or((hub.term, hub.leader));
@@ -155,7 +157,7 @@ impl Broker {
         &mut self,
         from: NodeId,
         (hub, term): (HubId, Term),
-        over: Over,
+        end: LeadershipEnd,
         now: Now,
         sink: &mut impl Sink,
     ) {
@@ -164,10 +166,12 @@ impl Broker {
         match relay.admit(slot, term, from) {
             Admit::No | Admit::Here => {}
             // If it cannot be buffered, the gaps are reported.
-            Admit::Early => _ = self.buffer_early(slot, from, NodeMessage::Over { hub, term, over }, now),
+            Admit::Early => {
+                _ = self.buffer_early(slot, from, NodeMessage::LeadershipEnded { hub, term, end }, now)
+            }
             Admit::Sender => {
                 let is_confirmed = self.is_confirmed(slot);
-                self.relay.hub_mut(slot).watched.ends(term, over, is_confirmed);
+                self.relay.hub_mut(slot).watched.ends(term, end, is_confirmed);
                 self.apply_due_routes(slot, now, sink);
             }
         }
@@ -213,7 +217,7 @@ impl Broker {
         let relay = &mut self.relay;
         if let Some(to) = relay.leader_of(slot) {
             let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
-            relay.peers.send(to, hub, NodeMessage::Registered { hub, term }, sink);
+            relay.peers.send(to, hub, NodeMessage::InterestSynced { hub, term }, sink);
         }
     }
 
@@ -229,10 +233,10 @@ impl Broker {
     ) -> Option<NodeMessage> {
         let relay = &mut self.relay;
         let weight = message.weight();
-        if relay.early.0 >= EARLY_MAX || relay.early.1 + weight > EARLY_BYTES_MAX {
+        if relay.early.is_full(weight, (EARLY_MAX, EARLY_BYTES_MAX)) {
             return Some(message);
         }
-        relay.early = (relay.early.0 + 1, relay.early.1 + weight);
+        relay.early.add(weight);
         relay.wake_by(now.mono_ms + relay.limits.parked_ms);
         relay.hub_mut(slot).early.push_back(Early { from, since_ms: now.mono_ms, message });
         None
@@ -248,7 +252,7 @@ impl Broker {
             }
             let relay = &mut self.relay;
             if let Some(Early { from, message, .. }) = relay.hubs[usize::from(slot)].early.pop_front() {
-                relay.early = (relay.early.0 - 1, relay.early.1 - message.weight());
+                relay.early.remove(message.weight());
                 relay.refuse(from, slot, &message, sink);
                 self.lack_if(slot, message.is_of_leader());
             }

@@ -4,12 +4,12 @@
 use super::Broker;
 use crate::Names;
 use crate::cursors::Range;
-use crate::relay::AskId;
 use crate::relay::holes::Buffered;
 use crate::relay::limits::{HOLE_BYTES, READ_RECORDS_MAX};
 use crate::relay::state::Request;
 use crate::rooms::RoomHandle;
 use crate::{Namespace, Now, Sink, Start};
+use hubsub_message::AskId;
 use hubsub_types::{Position, Seq};
 use std::collections::VecDeque;
 use std::sync::Arc;

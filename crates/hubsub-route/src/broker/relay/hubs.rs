@@ -7,9 +7,9 @@
 use super::Broker;
 use crate::hubread::{HubRange, HubRead, HubThen};
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::state::{Relay, Request};
-use crate::relay::{AskId, NodeMessage};
+use crate::relay::state::Request;
 use crate::{Msg, Now, Sink};
+use hubsub_message::{AskId, NodeMessage};
 use hubsub_types::{ErrorCode, HubId, NodeId};
 use std::sync::Arc;
 
@@ -102,11 +102,5 @@ impl Broker {
         let HubRange { records, next, committed, lost } = range;
         let end = NodeMessage::HubEnd { ask, next, committed, lost };
         self.relay.answer_read((to, hub), ask, records, end, sink);
-    }
-}
-
-impl Relay {
-    pub(super) fn keep_hub_read(&mut self, slot: u16, read: HubRead) {
-        read.wait_among(&mut self.hub_mut(slot).hub_reads);
     }
 }

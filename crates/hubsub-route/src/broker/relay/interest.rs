@@ -4,13 +4,14 @@
 use super::Broker;
 use crate::Names;
 use crate::counts::Holder;
+use crate::relay::Leader;
 use crate::relay::holes::Buffered;
 use crate::relay::limits::RETRY_REFUSED_MS;
-use crate::relay::state::{InFlight, Relay, Request};
+use crate::relay::state::{InFlight, Request};
 use crate::relay::upstreams::{InterestRequest, Upstream, WaitingAttach};
-use crate::relay::{AskId, Leader, NodeMessage};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Attached, Namespace, Now, Sink, Start};
+use hubsub_message::{AskId, NodeMessage};
 use hubsub_types::{ErrorCode, Position, Seq, ShardId};
 use std::sync::Arc;
 
@@ -363,21 +364,5 @@ impl Broker {
             return self.drop_resume(room);
         }
         self.resume_room(room, now, sink);
-    }
-}
-
-impl Relay {
-    /// Notifies the leader of a hub, if it is reachable, that nobody here is interested in a topic.
-    pub(super) fn send_no_interest(
-        &mut self,
-        slot: u16,
-        names: Names,
-        known: Position,
-        sink: &mut impl Sink,
-    ) {
-        let Some(to) = self.leader_of(slot) else { return };
-        let (ask, count, start) = (AskId::NONE, 0, Start::Live);
-        let message = |hub, term| NodeMessage::Interest { ask, hub, term, names, count, known, start };
-        self.send((to, slot), message, sink);
     }
 }

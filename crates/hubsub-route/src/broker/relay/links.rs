@@ -78,7 +78,7 @@ impl Broker {
         hubs[usize::from(slot)].early.retain(|waiting| {
             let stays = waiting.from != node;
             if !stays {
-                (early.0, early.1) = (early.0 - 1, early.1 - waiting.message.weight());
+                early.remove(waiting.message.weight());
             }
             stays
         });

@@ -6,15 +6,14 @@
 //! - A room of a class whose hubs are not known has no home: its requests are refused. They would be passed from
 //!   its supposed home to that same home without end.
 
-use super::{Broker, ask_of};
+use super::Broker;
 use crate::places::UNPLACED;
-use crate::record::Record;
-use crate::relay::NodeMessage;
+use crate::relay::messages::ask_of;
 use crate::relay::misses::{Miss, Missing};
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::{Attach, Msg, Now, Outcome, Published, Sink, Ticket};
-use hubsub_message::PATTERNS;
+use hubsub_message::{NodeMessage, PATTERNS, Record};
 use hubsub_types::{ErrorCode, NodeId, Position};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -156,10 +155,10 @@ impl Broker {
         let relay = &mut self.relay;
         let (limits, weight) = (relay.limits, what.weight());
         let parked = &mut relay.misses.parked;
-        if parked.0 >= limits.parked_max || parked.1 + weight > limits.parked_bytes_max {
+        if parked.is_full(weight, (limits.parked_max, limits.parked_bytes_max)) {
             return Err(what);
         }
-        *parked = (parked.0 + 1, parked.1 + weight);
+        parked.add(weight);
         if !relay.misses.rooms.contains_key(&room) && self.topics.is_unheard(&room) {
             // If other topics of the room have a home already, nothing more is sent there: it would overtake
             // this request.
@@ -187,8 +186,7 @@ impl Broker {
         let relay = &mut self.relay;
         let until_ms = now.mono_ms + relay.limits.parked_ms;
         relay.wake_by(until_ms);
-        let weight = back.iter().map(Missing::weight).sum::<usize>();
-        relay.misses.parked = (relay.misses.parked.0 + back.len(), relay.misses.parked.1 + weight);
+        back.iter().for_each(|what| relay.misses.parked.add(what.weight()));
         let miss = relay.misses.rooms.entry(Arc::clone(room)).or_insert_with(|| Miss::new(until_ms));
         miss.makes = true;
         back.into_iter().rev().for_each(|what| miss.waits.push_front(what));
@@ -231,8 +229,7 @@ impl Broker {
             relay.misses.rooms.remove(room);
         }
         let taken: VecDeque<Missing> = taken;
-        relay.misses.parked.0 -= taken.len();
-        relay.misses.parked.1 -= taken.iter().map(Missing::weight).sum::<usize>();
+        taken.iter().for_each(|what| relay.misses.parked.remove(what.weight()));
         taken
     }
 

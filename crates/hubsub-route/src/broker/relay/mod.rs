@@ -37,28 +37,16 @@ pub(in crate::broker) use closing::Gone;
 use super::Broker;
 use crate::counts::NODES_MAX;
 use crate::hubread::HubRange;
-use crate::record::Record;
+use crate::relay::Leader;
 use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, HELD_BYTES_MAX, UNSENT_MAX};
 use crate::relay::misses::Missing;
-use crate::relay::state::{InFlight, Question, Relay, Request};
-use crate::relay::{AskId, Leader, NodeMessage};
+use crate::relay::state::{InFlight, Question, Request};
 use crate::rooms::TopicKey;
 use crate::topics::TopicId;
 use crate::{Answer, Msg, Now, Sink, Ticket};
-use hubsub_types::{ErrorCode, HubId, NodeId, Term};
+use hubsub_message::{AskId, NodeMessage};
+use hubsub_types::{ErrorCode, NodeId, Term};
 use std::sync::Arc;
-
-/// The leader of a hub in the term that a node's message names.
-enum Admit {
-    /// This node leads the hub.
-    Here,
-    /// The sender leads the hub.
-    Sender,
-    /// Unknown yet: the term is not known here.
-    Early,
-    /// Another node leads it, or the term has ended.
-    No,
-}
 
 impl Broker {
     #[must_use]
@@ -70,8 +58,8 @@ impl Broker {
     #[must_use]
     pub fn is_behind(&self, node: NodeId) -> bool {
         let relay = &self.relay;
-        relay.early.0 > EARLY_MAX / 2
-            || relay.early.1 > EARLY_BYTES_MAX / 2
+        relay.early.number > EARLY_MAX / 2
+            || relay.early.bytes > EARLY_BYTES_MAX / 2
             || relay.holes.bytes() > HELD_BYTES_MAX
             || relay.peers.unsent_of(node) > UNSENT_MAX
     }
@@ -136,13 +124,13 @@ impl Broker {
             }
             NodeMessage::Acknowledge { group, position, .. } => self.acknowledged(group, position, now, sink),
             NodeMessage::Give { hub, give } => self.group_record_received(from, hub, give, now, sink),
-            NodeMessage::PatternsLive { hub, term, life, due } => {
-                self.patterns_live(from, (hub, term), (life, due), now, sink);
+            NodeMessage::PatternsLive { hub, term, epoch, expected } => {
+                self.patterns_live(from, (hub, term), (epoch, expected), now, sink);
             }
-            NodeMessage::Over { hub, term, over } => {
-                self.leadership_ended(from, (hub, term), over, now, sink)
+            NodeMessage::LeadershipEnded { hub, term, end } => {
+                self.leadership_ended(from, (hub, term), end, now, sink)
             }
-            NodeMessage::Registered { hub, term } => self.interest_synced(from, (hub, term), now, sink),
+            NodeMessage::InterestSynced { hub, term } => self.interest_synced(from, (hub, term), now, sink),
             NodeMessage::Published { ask, .. }
             | NodeMessage::NotMine { ask, .. }
             | NodeMessage::Denied { ask, .. }
@@ -343,84 +331,5 @@ impl Broker {
     pub(super) fn key_of(&self, id: TopicId) -> TopicKey {
         let topic = self.topics.get(id);
         (topic.namespace, Arc::clone(&topic.name))
-    }
-}
-
-impl Relay {
-    /// Whose message about a hub this is, by its term.
-    fn admit(&self, slot: u16, term: Term, from: NodeId) -> Admit {
-        let hub = self.hub(slot);
-        match hub.leader {
-            Leader::Me if term == hub.term => Admit::Here,
-            Leader::Node(leader) if (term, from) == (hub.term, leader) => Admit::Sender,
-            Leader::None if term == hub.term => Admit::Early,
-            _ if term > hub.term => Admit::Early,
-            _ => Admit::No,
-        }
-    }
-
-    /// Replies that another node leads, if the message expects a reply.
-    fn refuse(&mut self, to: NodeId, slot: u16, message: &NodeMessage, sink: &mut impl Sink) {
-        let of = (self.hub(slot).id, self.hub(slot).term);
-        self.refuse_of(to, of, message, sink);
-    }
-
-    fn refuse_of(
-        &mut self,
-        to: NodeId,
-        (hub, term): (HubId, Term),
-        message: &NodeMessage,
-        sink: &mut impl Sink,
-    ) {
-        let ask = ask_of(message);
-        if ask != AskId::NONE {
-            self.peers.send(to, hub, NodeMessage::NotMine { ask, hub, term }, sink);
-        }
-    }
-
-    fn not_mine(&mut self, to: NodeId, ask: AskId, slot: u16, sink: &mut impl Sink) {
-        if ask != AskId::NONE {
-            self.send((to, slot), |hub, term| NodeMessage::NotMine { ask, hub, term }, sink);
-        }
-    }
-
-    /// Refuses a request that expects a reply.
-    pub(in crate::broker) fn deny(
-        &mut self,
-        (to, hub): (NodeId, HubId),
-        ask: AskId,
-        code: ErrorCode,
-        sink: &mut impl Sink,
-    ) {
-        if ask != AskId::NONE {
-            self.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
-        }
-    }
-
-    /// Replies to a read.
-    fn answer_read(
-        &mut self,
-        (to, hub): (NodeId, HubId),
-        ask: AskId,
-        records: Vec<Arc<Record>>,
-        end: NodeMessage,
-        sink: &mut impl Sink,
-    ) {
-        for record in records {
-            self.peers.send(to, hub, NodeMessage::Range { ask, record }, sink);
-        }
-        self.peers.send(to, hub, end, sink);
-    }
-}
-
-/// The number of a node's request to a hub; none: it expects no reply if it cannot be served.
-fn ask_of(message: &NodeMessage) -> AskId {
-    match *message {
-        NodeMessage::Publish { ask, .. }
-        | NodeMessage::Interest { ask, .. }
-        | NodeMessage::CountAsk { ask, .. }
-        | NodeMessage::Read { ask, .. }
-        | NodeMessage::ReadHub { ask, .. } => ask,
-        _ => AskId::NONE,
     }
 }

@@ -294,18 +294,17 @@ impl Broker {
     pub(super) fn forget_missing(&mut self, node: NodeId, link: u16) {
         let relay = &mut self.relay;
         let (peers, misses) = (&relay.peers, &mut relay.misses);
-        let mut weight = (0, 0);
+        let parked = &mut misses.parked;
         for miss in misses.rooms.values_mut() {
             miss.waits.retain(|what| {
                 let is_its = matches!(what, Missing::Message(from, message)
                     if *from == node && message.hub().is_some_and(|hub| peers.uses(node, hub, link)));
                 if is_its {
-                    weight = (weight.0 + 1, weight.1 + what.weight());
+                    parked.remove(what.weight());
                 }
                 !is_its
             });
         }
         misses.rooms.retain(|_, miss| !miss.waits.is_empty());
-        misses.parked = (misses.parked.0 - weight.0, misses.parked.1 - weight.1);
     }
 }

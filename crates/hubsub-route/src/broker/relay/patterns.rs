@@ -5,11 +5,10 @@
 use super::Broker;
 use crate::Msg;
 use crate::broker::unconfirmed::UnheldPattern;
-use crate::relay::NodeMessage;
 use crate::relay::limits::PATTERNS_MAX;
 use crate::relay::patterns::PatternChange;
 use crate::{Answer, Sink};
-use hubsub_message::PATTERNS;
+use hubsub_message::{NodeMessage, PATTERNS};
 use hubsub_types::names::{group_of, pattern_len};
 use hubsub_types::{NodeId, ShardId};
 use std::sync::Arc;

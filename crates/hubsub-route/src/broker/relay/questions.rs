@@ -8,15 +8,16 @@
 use super::Broker;
 use crate::logread::Ask;
 use crate::places::UNPLACED;
+use crate::relay::Leader;
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::misses::Missing;
-use crate::relay::state::{HubState, InFlight, Question, Relay, Request};
-use crate::relay::{Leader, Names, NodeMessage};
+use crate::relay::state::{HubState, InFlight, Question, Request};
 use crate::ring::NOWHERE;
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
 use crate::rows::RowPage;
 use crate::topics::TopicId;
 use crate::{Asker, Msg, Namespace, Now, Outcome, RowsAsk, Sink, Start, Ticket};
+use hubsub_message::{Names, NodeMessage};
 use hubsub_types::{ErrorCode, ShardId};
 use std::sync::Arc;
 
@@ -343,44 +344,8 @@ impl Broker {
             if miss.waits.is_empty() {
                 misses.rooms.remove(room);
             }
-            misses.parked.0 -= 1;
-            misses.parked.1 -= question.weight();
+            misses.parked.remove(question.weight());
             self.answer_unplaced(question, None, sink);
         }
-    }
-}
-
-impl Relay {
-    /// Buffers a request until its hub has a reachable leader; returned if the buffer is full.
-    fn wait_for_leader(&mut self, slot: u16, question: Question) -> Result<(), Question> {
-        let weight = question.what.weight();
-        if self.is_full(weight) {
-            return Err(question);
-        }
-        self.parked = (self.parked.0 + 1, self.parked.1 + weight);
-        self.wake_by(question.until_ms);
-        let waiting = &mut self.hub_mut(slot).questions;
-        let at = waiting.partition_point(|other| other.until_ms <= question.until_ms);
-        waiting.insert(at, question);
-        Ok(())
-    }
-
-    /// Removes and returns the requests for entries.
-    fn take_rows(&mut self, slot: u16) -> Vec<Question> {
-        let questions = std::mem::take(&mut self.hub_mut(slot).questions);
-        let is_rows = |question: &Question| matches!(question.what, Missing::Rows(_));
-        let (rows, others): (Vec<_>, Vec<_>) = questions.into_iter().partition(is_rows);
-        self.hub_mut(slot).questions = others.into();
-        let weight = |question: &Question| question.what.weight();
-        self.parked.0 -= rows.len();
-        self.parked.1 -= rows.iter().map(weight).sum::<usize>();
-        rows
-    }
-
-    /// Removes and returns the first request.
-    fn take_question(&mut self, slot: u16) -> Option<Question> {
-        let question = self.hub_mut(slot).questions.pop_front()?;
-        self.parked = (self.parked.0 - 1, self.parked.1 - question.what.weight());
-        Some(question)
     }
 }

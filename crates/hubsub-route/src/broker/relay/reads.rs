@@ -3,14 +3,13 @@
 use super::Broker;
 use crate::Names;
 use crate::cursors::{Range, Read};
-use crate::record::Record;
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::relay::misses::Missing;
 use crate::relay::state::{Question, Request};
-use crate::relay::{AskId, NodeMessage};
 use crate::rooms::{HistoryPart, RoomHandle};
 use crate::rows::RowPage;
 use crate::{Now, Sink, Start};
+use hubsub_message::{AskId, NodeMessage, Record};
 use hubsub_types::{Epoch, ErrorCode, Position, Seq};
 use std::sync::Arc;
 

@@ -2,15 +2,15 @@
 //! forwarded to them: duplicates are dropped; a hole before a record is read first if there is history, and
 //! is reported as a gap otherwise.
 
-use super::{Admit, Broker};
+use super::Broker;
 use crate::counts::HolderSet;
 use crate::places::UNPLACED;
-use crate::record::Record;
-use crate::relay::NodeMessage;
 use crate::relay::holes::Buffered;
+use crate::relay::messages::Admit;
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::topics::UNHEARD;
 use crate::{Gap, Msg, Now, Sink};
+use hubsub_message::{NodeMessage, Record};
 use hubsub_types::{HubId, NodeId, Position, Seq, Term};
 use std::sync::Arc;
 

@@ -5,11 +5,11 @@
 //! shard has left; they keep their order, and none follows one that its shard has sent since.
 
 use super::Broker;
-use crate::record::Record;
 use crate::relay::moves::Leaver;
 use crate::relay::state::{Parked, Request};
 use crate::topics::TopicId;
 use crate::{Asker, Left, Msg, Now, Sink, Ticket};
+use hubsub_message::Record;
 use hubsub_types::{ErrorCode, ShardId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Broker {
 
     fn requeue_for_leaver(&mut self, room: &Arc<[u8]>, parked: Parked) {
         let relay = &mut self.relay;
-        relay.parked = (relay.parked.0 + 1, relay.parked.1 + parked.record.weight());
+        relay.parked.add(parked.record.weight());
         relay.wake_by(parked.since_ms + relay.limits.parked_ms);
         let leaver = relay.moves.leavers.entry((Arc::clone(room), parked.ticket.shard)).or_default();
         leaver.back.insert(parked.number, parked);
@@ -262,8 +262,7 @@ impl Broker {
         for key in done {
             let relay = &mut self.relay;
             let Some(leaver) = relay.moves.leavers.remove(&key) else { continue };
-            let weight = leaver.back.values().map(|parked| parked.record.weight()).sum::<usize>();
-            relay.parked = (relay.parked.0 - leaver.back.len(), relay.parked.1 - weight);
+            leaver.back.values().for_each(|parked| relay.parked.remove(parked.record.weight()));
             let (room, shard) = key;
             if shard == own {
                 self.left(Left { room, back: leaver.take() }, now, sink);

@@ -6,7 +6,7 @@ use crate::relay::Leader;
 use crate::relay::state::{Early, InFlight, Request};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Asker, Now, Sink};
-use hubsub_types::{HubId, Position, Seq, Term};
+use hubsub_types::{HubId, Position, Term};
 
 impl Broker {
     /// A hub has this leader in this term; a route of an earlier term is ignored. A hub with a log must be
@@ -65,7 +65,7 @@ impl Broker {
         let early = std::mem::take(&mut state.early);
         for Early { from, message, .. } in early {
             let relay = &mut self.relay;
-            relay.early = (relay.early.0 - 1, relay.early.1 - message.weight());
+            relay.early.remove(message.weight());
             self.node_message(from, message, now, sink);
         }
     }
@@ -193,30 +193,5 @@ impl Broker {
         self.send_synced(slot, sink);
         self.push_queue(slot, now, sink);
         self.read_waiting(slot, now, sink);
-    }
-}
-
-impl crate::relay::state::Relay {
-    /// The last seq that was due to a node before this record, which is due now. Without an entry, all
-    /// earlier records were due.
-    pub(super) fn was_due(&mut self, room: RoomHandle, place: u16, seq: Seq) -> Seq {
-        let of_room = self.due.entry(room).or_default();
-        match of_room.iter_mut().find(|(other, _)| *other == place) {
-            Some((_, last)) => std::mem::replace(last, seq),
-            None => {
-                of_room.push((place, seq));
-                Seq(seq.0 - 1)
-            }
-        }
-    }
-
-    /// Notes that all records up to a position were due to a node.
-    pub(super) fn set_due(&mut self, room: RoomHandle, place: u16, position: Position) {
-        self.was_due(room, place, Seq(position.seq.0.max(1)));
-        if let Some((_, last)) =
-            self.due.get_mut(&room).and_then(|of_room| of_room.iter_mut().find(|(other, _)| *other == place))
-        {
-            *last = position.seq;
-        }
     }
 }

@@ -1,15 +1,17 @@
 //! Requests of other nodes to this node's hubs: interest, publishes and reads.
 
-use super::{Admit, Broker};
+use super::Broker;
 use crate::Names;
 use crate::cursors::{OfNode, Range, Read};
 use crate::logread::{Ask, Known};
+use crate::relay::Leader;
 use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::{AskId, Leader, NodeMessage};
+use crate::relay::messages::Admit;
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
 use crate::rows::RowPage;
 use crate::topics::TopicId;
 use crate::{Asker, Attach, Attached, Namespace, Now, Outcome, Record, Sink, Start, Ticket};
+use hubsub_message::{AskId, NodeMessage};
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, Position, Seq, ShardId, Term};
 use std::sync::Arc;
 

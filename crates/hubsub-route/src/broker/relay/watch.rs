@@ -2,16 +2,18 @@
 //! it sends the records that match its patterns, and how many were due before; a node that received fewer
 //! reports to its followers by pattern that records of the hub may be missing.
 
-use super::{Admit, Broker};
+use super::Broker;
 use crate::counts::NODES_MAX;
 use crate::hubread::END;
+use crate::relay::Leader;
 use crate::relay::holes::Buffered;
+use crate::relay::messages::Admit;
 use crate::relay::patterns::PatternChange;
 use crate::relay::watch::Watchers;
-use crate::relay::{Leader, NodeMessage};
 use crate::rooms::RoomHandle;
 use crate::topics::TopicId;
 use crate::{Attached, Msg, Now, Sink};
+use hubsub_message::NodeMessage;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{Epoch, HubId, NodeId, Position, Seq, Term};
 
@@ -66,8 +68,8 @@ impl Broker {
             return;
         }
         let watchers = &mut relay.hub_mut(slot).watchers;
-        let (life, due) = (watchers.life, watchers.begin(node));
-        relay.peers.send(node, hub, NodeMessage::PatternsLive { hub, term, life, due }, sink);
+        let (epoch, expected) = (watchers.life, watchers.begin(node));
+        relay.peers.send(node, hub, NodeMessage::PatternsLive { hub, term, epoch, expected }, sink);
     }
 
     /// As `watch`, for all hubs that use this link.
@@ -126,7 +128,7 @@ impl Broker {
         match relay.admit(slot, term, from) {
             Admit::Here | Admit::No => {}
             Admit::Early => {
-                let message = NodeMessage::PatternsLive { hub, term, life, due };
+                let message = NodeMessage::PatternsLive { hub, term, epoch: life, expected: due };
                 let refused = self.buffer_early(slot, from, message, now);
                 self.lack_if(slot, refused.is_some());
             }

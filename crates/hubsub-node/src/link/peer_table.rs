@@ -116,7 +116,7 @@ pub struct PeerRow {
 }
 
 /// The peer table of this node.
-pub struct Board {
+pub struct PeerTable {
     control: Arc<dyn Report<Event>>,
     started: Instant,
     node: String,
@@ -134,15 +134,15 @@ struct Rows {
     ids: HashMap<Box<str>, NodeId>,
 }
 
-impl Board {
+impl PeerTable {
     /// The id of this node itself.
     pub const OWN: NodeId = NodeId(0);
 
     /// The table of a node with this name and number of shards; `started` is the zero of its clock.
     #[must_use]
-    pub fn new(node: String, shards: u16, started: Instant, control: Arc<dyn Report<Event>>) -> Board {
+    pub fn new(node: String, shards: u16, started: Instant, control: Arc<dyn Report<Event>>) -> PeerTable {
         let (leads, ready) = (Shown::default(), ShownReady::default());
-        Board { control, started, node, shards, leads, ready, rows: Mutex::default() }
+        PeerTable { control, started, node, shards, leads, ready, rows: Mutex::default() }
     }
 
     /// All peers sorted by name, and the node's clock in µs.
@@ -168,7 +168,7 @@ impl Board {
     /// This process's id of a node, which never changes, registered or not; none if no ids are left.
     #[must_use]
     pub fn id_of(&self, node: &str) -> Option<NodeId> {
-        if *node == *self.node { Some(Board::OWN) } else { self.rows().id_of(node) }
+        if *node == *self.node { Some(PeerTable::OWN) } else { self.rows().id_of(node) }
     }
 
     /// The names of all nodes with an id.
@@ -176,7 +176,7 @@ impl Board {
     pub fn names(&self) -> HashMap<NodeId, Box<str>> {
         let rows = self.rows();
         let others = rows.ids.iter().map(|(name, &id)| (id, name.clone()));
-        others.chain([(Board::OWN, Box::from(&*self.node))]).collect()
+        others.chain([(PeerTable::OWN, Box::from(&*self.node))]).collect()
     }
 
     /// Sets the registered peers and assigns their ids. Returns them for the shards, without this node
@@ -367,9 +367,9 @@ mod tests {
         Registered { id: NodeId(0), node: "b".into(), incarnation, addresses: Vec::new(), shards }
     }
 
-    fn board() -> (Board, Arc<Control>) {
+    fn peer_table() -> (PeerTable, Arc<Control>) {
         let control = Arc::new(Control::new(64).unwrap());
-        (Board::new("a".to_owned(), 2, Instant::now(), control.clone()), control)
+        (PeerTable::new("a".to_owned(), 2, Instant::now(), control.clone()), control)
     }
 
     fn changes(control: &Control) -> Vec<Change> {
@@ -378,8 +378,8 @@ mod tests {
         control.drain(64).into_iter().filter_map(change).collect()
     }
 
-    fn set(board: &Board, peer: &Registered, link: u16, state: State) {
-        board.update(peer, link, |row| {
+    fn set(peer_table: &PeerTable, peer: &Registered, link: u16, state: State) {
+        peer_table.update(peer, link, |row| {
             row.state = state;
             row.reason = (!state.stands()).then(|| ("eof", "it ended".into()));
         });
@@ -387,60 +387,61 @@ mod tests {
 
     #[test]
     fn a_peer_is_up_with_its_last_link_and_down_with_the_first_that_ends() {
-        let (board, control) = board();
+        let (peer_table, control) = peer_table();
         let peer = peer(7, 4);
-        board.set_roster(vec![peer.clone()]);
-        assert_eq!(board.peers().0[0].links.len(), 2, "of two and four shards");
-        set(&board, &peer, 1, State::Up);
+        peer_table.set_roster(vec![peer.clone()]);
+        assert_eq!(peer_table.peers().0[0].links.len(), 2, "of two and four shards");
+        set(&peer_table, &peer, 1, State::Up);
         assert_eq!(changes(&control), []);
-        set(&board, &peer, 0, State::Up);
-        set(&board, &peer, 0, State::Up);
+        set(&peer_table, &peer, 0, State::Up);
+        set(&peer_table, &peer, 0, State::Up);
         assert_eq!(changes(&control), [Change::Up]);
-        set(&board, &peer, 1, State::Waiting);
-        set(&board, &peer, 0, State::Waiting);
+        set(&peer_table, &peer, 1, State::Waiting);
+        set(&peer_table, &peer, 0, State::Waiting);
         assert_eq!(changes(&control), [Change::Down("eof", "it ended".into())]);
     }
 
     #[test]
     fn a_peer_is_suspected_with_its_first_link_and_heard_with_its_last() {
-        let (board, control) = board();
+        let (peer_table, control) = peer_table();
         let peer = peer(7, 2);
-        board.set_roster(vec![peer.clone()]);
-        (0..2).for_each(|link| set(&board, &peer, link, State::Up));
-        (0..2).for_each(|link| set(&board, &peer, link, State::Suspected));
-        (0..2).for_each(|link| set(&board, &peer, link, State::Up));
+        peer_table.set_roster(vec![peer.clone()]);
+        (0..2).for_each(|link| set(&peer_table, &peer, link, State::Up));
+        (0..2).for_each(|link| set(&peer_table, &peer, link, State::Suspected));
+        (0..2).for_each(|link| set(&peer_table, &peer, link, State::Up));
         assert_eq!(changes(&control), [Change::Up, Change::Suspected, Change::Heard]);
     }
 
     #[test]
     fn a_refusal_is_told_once_and_death_once_until_the_peer_is_up() {
-        let (board, control) = board();
+        let (peer_table, control) = peer_table();
         let peer = peer(7, 1);
-        board.set_roster(vec![peer.clone()]);
-        (0..3).for_each(|_| set(&board, &peer, 0, State::Refused));
+        peer_table.set_roster(vec![peer.clone()]);
+        (0..3).for_each(|_| set(&peer_table, &peer, 0, State::Refused));
         assert_eq!(changes(&control), [Change::Refused("eof", "it ended".into())]);
-        (0..3).for_each(|_| board.dead(&peer));
-        set(&board, &peer, 0, State::Up);
-        set(&board, &peer, 0, State::Waiting);
-        board.dead(&peer);
+        (0..3).for_each(|_| peer_table.dead(&peer));
+        set(&peer_table, &peer, 0, State::Up);
+        set(&peer_table, &peer, 0, State::Waiting);
+        peer_table.dead(&peer);
         let down = Change::Down("eof", "it ended".into());
         assert_eq!(changes(&control), [Change::Dead, Change::Up, down, Change::Dead]);
     }
 
     #[test]
     fn a_process_that_registered_later_has_a_row_of_its_own_and_a_node_its_id_for_ever() {
-        let (board, control) = board();
-        let ids =
-            |peers: Vec<Registered>| board.set_roster(peers).iter().map(|peer| peer.id.0).collect::<Vec<_>>();
+        let (peer_table, control) = peer_table();
+        let ids = |peers: Vec<Registered>| {
+            peer_table.set_roster(peers).iter().map(|peer| peer.id.0).collect::<Vec<_>>()
+        };
         let other = |node: &str| Registered { node: node.into(), ..peer(1, 1) };
         assert_eq!(ids(vec![peer(7, 1), other("c"), other("a")]), [1, 2], "never itself");
-        set(&board, &peer(7, 1), 0, State::Up);
+        set(&peer_table, &peer(7, 1), 0, State::Up);
         assert_eq!(ids(vec![peer(7, 1)]), [1]);
         assert_eq!(changes(&control), [Change::Up], "the same again changes nothing");
         assert_eq!(ids(vec![peer(8, 1), other("c")]), [1, 2]);
         assert!(matches!(changes(&control)[..], [Change::Down("unregistered", _)]));
-        set(&board, &peer(7, 1), 0, State::Waiting);
-        set(&board, &peer(7, 1), 0, State::Up);
+        set(&peer_table, &peer(7, 1), 0, State::Waiting);
+        set(&peer_table, &peer(7, 1), 0, State::Up);
         assert_eq!(changes(&control), [], "of the process before");
     }
 }
