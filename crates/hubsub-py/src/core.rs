@@ -222,6 +222,19 @@ impl Core {
         self.request(ticket, Wanted::Members, Call::Members(room))
     }
 
+    fn trace_start(&self, ticket: u64, number: u64, topic: Vec<u8>, records: usize, ms: u64) -> PyResult<()> {
+        let call = Call::All(Question::TraceStart(number, topic, records, ms));
+        self.request(ticket, Wanted::Removed, call)
+    }
+
+    fn trace_steps(&self, ticket: u64, number: u64) -> PyResult<()> {
+        self.request(ticket, Wanted::TraceSteps, Call::All(Question::TraceSteps(number)))
+    }
+
+    fn trace_end(&self, ticket: u64, number: u64) -> PyResult<()> {
+        self.request(ticket, Wanted::Removed, Call::All(Question::TraceEnd(number)))
+    }
+
     fn occupancy(&self, ticket: u64, room: Vec<u8>) -> PyResult<()> {
         self.request(ticket, Wanted::Occupancy, Call::All(Question::Occupancy(room)))
     }

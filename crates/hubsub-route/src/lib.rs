@@ -29,6 +29,7 @@
 //! - [`places`]: rooms in other hubs than the ring assigns
 //! - [`sink`]: the world of a broker; [`msg`]: messages between the brokers of two shards
 //! - [`topk`], [`traffic`]: statistics of busy rooms and of hubs
+//! - [`traces`]: the steps of the next records of a topic
 
 pub mod broker;
 pub mod claims;
@@ -56,6 +57,7 @@ pub mod sink;
 pub mod sparse;
 pub mod topics;
 pub mod topk;
+pub mod traces;
 pub mod traffic;
 
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, Position, ShardId};

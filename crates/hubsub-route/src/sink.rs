@@ -120,6 +120,10 @@ pub trait Sink {
     fn save_consumer(&mut self, _source: &Arc<[u8]>, _row: Vec<u8>) {}
     /// Dead-letters a record that was delivered too often without acknowledgement; it is acknowledged then.
     fn bury(&mut self, _source: &Arc<[u8]>, _record: &Arc<Record>) {}
+    /// The time since 1970 now, in µs, for the steps of [`crate::traces`].
+    fn wall_us(&self) -> u64 {
+        0
+    }
     /// The response to a request whose outcome was [`crate::Outcome::Later`].
     fn answer(&mut self, asker: Asker, answer: Answer);
 }

@@ -14,6 +14,7 @@ mod questions;
 mod relay;
 mod retained;
 mod support;
+mod traces;
 
 #[test]
 fn each_file_is_one_of_these() {

@@ -23,6 +23,7 @@ crate::limits::limits! {
     phoenix_channels_max = 100;
     phoenix_joins_per_second_max = 500;
     phoenix_silence_ms = 60_000;
+    traces_max = 8;
     presence_members_max = 1_000_000;
     presence_listed_max = 10_000;
     presence_member_bytes_max = 1_024;
@@ -146,5 +147,6 @@ crate::error::errors! {
     TooManyPatterns = ("too_many_patterns", "ERR max number, bytes or work of patterns reached", Some("patterns_max, patterns_bytes_max, patterns_search_max"), 0x97, true);
     PatternLength = ("pattern_length", "ERR pattern length is out of range", Some("pattern_bytes_max"), 0x97, false);
     TooManyMembers = ("too_many_members", "ERR max members of the node reached", Some("presence_members_max"), 0x97, true);
+    TooManyTraces = ("too_many_traces", "ERR max traces of a shard reached", Some("traces_max"), 0x80, true);
     MemberLength = ("member_length", "ERR key and meta of the member are too long", Some("presence_member_bytes_max"), 0x80, false);
 }

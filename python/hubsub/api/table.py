@@ -27,6 +27,7 @@ from hubsub.api import (
     sessions,
     stages,
     streams,
+    traces,
 )
 from hubsub.api.answers import json_answer
 from hubsub.api.console import events, files, now
@@ -49,7 +50,7 @@ def openapi_document() -> dict[str, Any]:
 
 
 MODULES = (
-    *(rooms, presence, streams, moves, publish, clients, sessions, devices, consumers, retained),
+    *(rooms, presence, streams, traces, moves, publish, clients, sessions, devices, consumers, retained),
     *(hubs, log, records, queries, jobs, stages, files, now, events, cluster, nodes, classes),
 )
 """The modules with handlers, in the order of the document."""

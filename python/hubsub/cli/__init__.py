@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("hubsub.cli.cluster", "Runs several nodes in one terminal, to try a cluster."),
     "node": ("hubsub.cli.nodes", "Lists and shows nodes."),
     "class": ("hubsub.cli.classes", "Lists and changes room classes."),
+    "trace": ("hubsub.cli.trace", "Follows the next records of a topic, step by step."),
     "top": ("hubsub.cli.top", "Shows live what a node does."),
     "bench": (f"{BENCH}.cli", "Measures a node, and others against it (package hubsub-bench)."),
     "pipeline": ("hubsub.pipeline.cli", "Runs jobs on Spark: archive, activity, devices, sessions, replay."),

@@ -210,9 +210,15 @@ class Answer(dict[str, Any]):
 
 
 class Api:
-    """Blocking client of a node's REST API."""
+    """Blocking client of a node's REST API.
 
-    def __init__(self, url: str | None) -> None:
+    Args:
+        url: The node's HTTP address; None: `http` of the configuration.
+        timeout_s: Most seconds to wait for a response.
+    """
+
+    def __init__(self, url: str | None, timeout_s: float = HTTP_TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
         if not url:
             from hubsub.config import load
 
@@ -257,7 +263,7 @@ class Api:
 
         given = {k: str(v) for k, v in query.items() if v is not None}
         target = f"{path}?{urlencode(given)}" if given else path
-        connection = HTTPConnection(self._host, self._port, timeout=HTTP_TIMEOUT_S)
+        connection = HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
             if body is None:
                 connection.request(method, target)

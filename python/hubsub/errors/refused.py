@@ -302,6 +302,14 @@ class TooManyMembersError(Refused):
     settings = "presence_members_max"
 
 
+class TooManyTracesError(Refused):
+    code = "too_many_traces"
+    status = 429
+    retryable = True
+    words = "max traces of a shard reached"
+    settings = "traces_max"
+
+
 class MemberLengthError(Refused):
     code = "member_length"
     status = 413

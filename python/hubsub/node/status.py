@@ -90,6 +90,21 @@ class Session(Struct, kw_only=True):
     dropped: Annotated[int, Meta(description="Messages that gave way to later ones while it was away.")]
 
 
+class TraceStep(Struct, kw_only=True):
+    """A step of a followed record on this node."""
+
+    epoch: int
+    seq: int
+    at_us: int
+    shard: int
+    kind: str
+    count: int | None
+    """Subscribers; of `logged`: the offset in the hub's log."""
+    peer_shard: int | None
+    peer_node: int | None
+    """`Peer.id` of the other node."""
+
+
 class HubState(Struct, kw_only=True):
     """The state of a hub that the REST API shows too. Offsets count the records of all its rooms, from 1."""
 

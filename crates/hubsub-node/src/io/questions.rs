@@ -4,6 +4,7 @@ use hubsub_route::consumers::ConsumerInfo;
 use hubsub_route::occupancy::Counts;
 use hubsub_route::presence::Seen;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
+use hubsub_route::traces::{Step, StepKind};
 use hubsub_route::{Headers, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, Position, PrincipalId, ShardId};
@@ -41,6 +42,11 @@ pub enum Question {
     Members(Vec<u8>),
     /// Number of members of a room.
     Occupancy(Vec<u8>),
+    /// Follow the next records of a topic under a number: this many, for so many ms.
+    TraceStart(u64, Vec<u8>, usize, u64),
+    /// The steps of the records that are followed under a number.
+    TraceSteps(u64),
+    TraceEnd(u64),
 }
 
 impl Question {
@@ -83,7 +89,7 @@ pub enum Part {
     Topics(Vec<Arc<[u8]>>),
     Clients(Vec<ClientInfo>),
     Sessions(Vec<SessionInfo>),
-    /// To `KillClients`, `DeleteRoom` and `EndSession`: how many.
+    /// To `KillClients`, `DeleteRoom`, `EndSession`, `TraceStart` and `TraceEnd`: how many.
     Number(Result<u64, ErrorCode>),
     Rooms(Result<Vec<Listed>, ErrorCode>),
     History(HistoryPart),
@@ -94,6 +100,7 @@ pub enum Part {
     Consumers(Vec<ConsumerInfo>),
     Members(Arc<Shown>),
     Occupancy(Counts),
+    TraceSteps(Vec<TraceStep>),
     /// To `Topics` and `Clients`: the limit of bytes was exceeded.
     TooLong,
     /// To any request: refused with this code.
@@ -255,6 +262,48 @@ pub struct SessionInfo {
     pub queued_bytes: u64,
     /// Messages dropped while it was offline.
     pub dropped: u64,
+}
+
+/// A step of a followed record, as the API shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceStep {
+    /// Position of the record.
+    pub epoch: u64,
+    pub seq: u64,
+    /// Time since 1970, in µs.
+    pub at_us: u64,
+    pub shard: u16,
+    pub kind: &'static str,
+    /// The subscribers, or the offset in the hub's log.
+    pub count: Option<u64>,
+    /// The shard of this node that sent or gets the record.
+    pub peer_shard: Option<u16>,
+    /// Id of the other node in this process.
+    pub peer_node: Option<u16>,
+}
+
+impl TraceStep {
+    #[must_use]
+    pub fn new(shard: ShardId, position: Position, step: &Step) -> TraceStep {
+        let (kind, count, peer_shard, peer_node) = match step.kind {
+            StepKind::Received => ("received", None, None, None),
+            StepKind::Waits => ("waits", None, None, None),
+            StepKind::SentToShard(to) => ("sent_to_shard", None, Some(to.0), None),
+            StepKind::SentToLeader(to) => ("sent_to_leader", None, None, Some(to.0)),
+            StepKind::FromShard(from) => ("from_shard", None, Some(from.0), None),
+            StepKind::FromNode(from) => ("from_node", None, None, Some(from.0)),
+            StepKind::Logged(offset) => ("logged", Some(offset), None, None),
+            StepKind::Synced => ("synced", None, None, None),
+            StepKind::Committed(receivers) => ("committed", Some(receivers), None, None),
+            StepKind::SentToNode(to) => ("sent_to_node", None, None, Some(to.0)),
+            StepKind::FromLeader(from) => ("from_leader", None, None, Some(from.0)),
+            StepKind::Delivered(count) => ("delivered", Some(count), None, None),
+            StepKind::Answered => ("answered", None, None, None),
+            StepKind::Acknowledged => ("acknowledged", None, None, None),
+        };
+        let (epoch, seq) = (position.epoch.0, position.seq.0);
+        TraceStep { epoch, seq, at_us: step.at_us, shard: shard.0, kind, count, peer_shard, peer_node }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -4,10 +4,10 @@ use super::clients::{client_info, is_meant};
 use super::listings::Listing;
 use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
-use crate::io::questions::{ClientInfo, Listed, Part, Question};
+use crate::io::questions::{ClientInfo, Listed, Part, Question, TraceStep};
 use crate::log::Wanted;
 use hubsub_route::rooms::RoomHandle;
-use hubsub_route::{Ask, Busy, RoomInfo};
+use hubsub_route::{Ask, Busy, Namespace, RoomInfo};
 use hubsub_types::{ConnKey, ErrorCode};
 
 /// Interval at which the counts of busy rooms halve, in s.
@@ -89,6 +89,19 @@ fn part_at_once(ctx: &mut Ctx, question: &Question) -> Part {
             Part::Sessions(crate::mqtt::list_sessions(ctx, id.as_deref(), after.as_deref(), *limit))
         }
         Question::EndSession(id) => Part::Number(Ok(crate::mqtt::end_session(ctx, id))),
+        Question::TraceStart(number, topic, records, ms) => {
+            let of = (Namespace::Global, &**topic);
+            Part::Number(ctx.broker.start_trace(*number, of, (*records, *ms), now).map(|()| 1))
+        }
+        Question::TraceSteps(number) => {
+            let shard = ctx.io.shard;
+            let records = ctx.broker.traces.steps(*number).iter();
+            let steps = records.flat_map(|traced| {
+                traced.steps.iter().map(move |step| TraceStep::new(shard, traced.position, step))
+            });
+            Part::TraceSteps(steps.collect())
+        }
+        Question::TraceEnd(number) => Part::Number(Ok(u64::from(ctx.broker.traces.end(*number)))),
         Question::Rooms(..)
         | Question::Topics(..)
         | Question::DeleteRoom(_)

@@ -20,6 +20,7 @@ use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, ShardId, Term};
 use hubsub_wire::resp;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A lagging connection reads on while its output is below this.
 const REPLAY_BELOW: usize = 64 * 1024;
@@ -81,6 +82,10 @@ impl Sink for Io {
         } else if on_gap == OnGap::Disconnect {
             self.close(conn, CloseReason::Gap);
         }
+    }
+
+    fn wall_us(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
     }
 
     fn recall(&self, hub: HubId, room: &[u8]) -> Option<Recalled> {

@@ -6,6 +6,7 @@ use super::publish::{Body, Draft, Publisher, own};
 use crate::hubs::{Pending, Waits};
 use crate::rooms::{Room, RoomHandle};
 use crate::topics::TopicId;
+use crate::traces::StepKind;
 use crate::{Now, Outcome, Published, Sink, Ticket};
 use hubsub_message::{LogPlace, Record, RecordView};
 use hubsub_types::{ErrorCode, HubId, Position};
@@ -52,6 +53,9 @@ impl Broker {
         let offset = self.rooms.append(room, fresh, now);
         if let (Some(log), Some(Room { name, .. })) = (self.rooms.log_of(room), self.rooms.get(room)) {
             sink.append(log.id, offset, name, &record);
+        }
+        if self.traces.is_on() {
+            self.trace_record(&record, StepKind::Logged(offset), sink);
         }
         self.rooms.wait_for_log(Pending { offset, room, waits: Waits::Record(ticket, record) });
         Ok(Outcome::Later)
@@ -111,6 +115,9 @@ impl Broker {
             let Body::Record(record) = body else { unreachable!("made above") };
             let receivers = audience.receivers + picks.len() as u64;
             let position = record.position;
+            if self.traces.is_on() {
+                self.trace_release(slot, &record, receivers, sink);
+            }
             self.rooms.release(slot, receivers);
             let published = Published { receivers, position, is_duplicate: false };
             self.rooms.remember(room, Arc::clone(&record));
@@ -165,6 +172,9 @@ impl Broker {
         let receivers = audience.receivers + picks.len() as u64;
         let (position, timestamp_us) = self.rooms.next_position(room, now);
         self.count(id, room, bytes, receivers);
+        if self.traces.is_on() {
+            self.trace_position((namespace, name), position, StepKind::Committed(receivers), sink);
+        }
         match body {
             Body::Draft(draft) if !remembers && audience.holders.is_empty() && picks.is_empty() => {
                 if audience.is_local {

@@ -126,6 +126,9 @@ impl Broker {
             }
         }
         self.catch_ups += (cursors.len() - lagging) as u64;
+        if self.traces.is_on() {
+            self.trace_delivery(id, record, matched, sink);
+        }
     }
 }
 

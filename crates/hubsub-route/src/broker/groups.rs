@@ -11,6 +11,7 @@ use crate::patterns::Patterns;
 use crate::relay::Leader;
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
+use crate::traces::StepKind;
 use crate::{Delivery, Draft, Give, Msg, Now, Outcome, Publisher, Sink, Ticket, Via, publisher_name};
 use hubsub_message::{Namespace, NodeMessage, Record};
 use hubsub_types::names::{group_of, group_pattern};
@@ -246,6 +247,9 @@ impl Broker {
 
     /// Delivers a record to the first member on this shard that accepts it.
     pub(super) fn deliver_to_member(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
+        if self.traces.is_on() {
+            self.trace_record(&give.record, StepKind::Delivered(1), sink);
+        }
         let id = self.topics.intern(give.record.namespace, give.record.topic());
         let (strategy, key) = self.strategy_for(id, &give.record, sink);
         let on_slow = self.classes.get(self.topics.get(id).class).on_slow;

@@ -7,8 +7,8 @@
 //! Its paths have a file each: publishes ([`publish`]), positions ([`commit`]), receivers ([`delivery`]),
 //! subscriptions to topics ([`subscribe`]), to patterns ([`patterns`]) and to whole hubs ([`hubs`]), member counts of
 //! rooms ([`occupancy`]), lagging subscribers ([`replay`]), history ([`past`]), retained messages ([`retain`],
-//! [`entries`]), groups that share records ([`groups`]), named consumers ([`consumers`]), and the cluster
-//! ([`relay`]). This file has the tables, messages from other shards, and sweeps.
+//! [`entries`]), groups that share records ([`groups`]), named consumers ([`consumers`]), steps of followed
+//! records ([`traces`]), and the cluster ([`relay`]). This file has the tables, messages from other shards, and sweeps.
 //!
 //! Invariants: a subscription of a connection is both at its client and at the topic or pattern; the interest that a
 //! hub counts equals the subscribers of that shard once messages in flight have arrived.
@@ -31,6 +31,7 @@ mod repeat;
 mod replay;
 mod retain;
 mod subscribe;
+mod traces;
 mod unconfirmed;
 mod waiting;
 
@@ -46,6 +47,7 @@ use crate::rooms::{RoomHandle, Rooms};
 use crate::rows::RowTotals;
 use crate::topics::{TopicId, Topics};
 use crate::topk::TopK;
+use crate::traces::Traces;
 use crate::{Answer, Msg, Now, Sink};
 use hubsub_types::{ClassTable, Limits, ShardId};
 use std::sync::Arc;
@@ -98,6 +100,8 @@ pub struct Broker {
     pub busiest: TopK,
     /// Subscribers, members and publishers in rooms, of this shard.
     pub occupancy: Occupancy,
+    /// The steps of records that an operator follows; empty almost always.
+    pub traces: Traces,
     clients: Clients,
     unconfirmed: Unconfirmed,
     backlog: Backlog,
@@ -137,6 +141,7 @@ impl Broker {
             cursors: Cursors::default(),
             busiest: TopK::default(),
             occupancy: Occupancy::default(),
+            traces: Traces::default(),
             classes,
             limits,
             clients: Clients::default(),
@@ -318,5 +323,6 @@ impl Broker {
         self.rooms.shrink();
         self.topics.shrink();
         self.unconfirmed.shrink();
+        self.traces.expire(now);
     }
 }

@@ -6,6 +6,7 @@ use super::Broker;
 use super::relay::Gone;
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
+use crate::traces::StepKind;
 use crate::{Answer, Asker, Msg, Now, Outcome, Published, Sink, Ticket};
 use hubsub_message::{Headers, Namespace, Producer, Record};
 use hubsub_types::{Class, ErrorCode, Qos, ShardId};
@@ -88,6 +89,21 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Outcome<Result<Published, ErrorCode>> {
+        if self.traces.is_on() {
+            return self.publish_traced(ticket, body, now, sink);
+        }
+        self.publish_routed(ticket, body, now, sink)
+    }
+
+    /// Checks a publish and takes it to where its room is led.
+    #[inline]
+    pub(super) fn publish_routed(
+        &mut self,
+        ticket: Ticket,
+        body: Body<'_>,
+        now: Now,
+        sink: &mut impl Sink,
+    ) -> Outcome<Result<Published, ErrorCode>> {
         let (namespace, topic, payload_bytes, is_numbered, retain) = match &body {
             Body::Draft(draft) => {
                 let is_numbered = draft.producer.is_some();
@@ -130,6 +146,9 @@ impl Broker {
             }
             Route::Shard(shard, revision) => {
                 let record = own(body, names_publishers, sink);
+                if self.traces.is_on() {
+                    self.trace_step(ticket, StepKind::SentToShard(shard), sink);
+                }
                 sink.send(shard, Msg::Publish(ticket, record, revision));
                 return Outcome::Later;
             }
@@ -211,6 +230,9 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
+        if self.traces.is_on() {
+            self.trace_arrival(ticket, &record, StepKind::FromShard(ticket.shard), sink);
+        }
         let id = self.topics.intern(record.namespace, record.topic());
         match self.at_home(id, revision, now, sink) {
             Ok(_) if self.is_to_leave(ticket.shard, &record) => {
@@ -320,6 +342,9 @@ impl Broker {
         published: Result<Published, ErrorCode>,
         sink: &mut impl Sink,
     ) {
+        if self.traces.is_on() {
+            self.trace_answer(to, &published, sink);
+        }
         match to.asker {
             Asker::Node { node, ask, hub } => self.answer_node_publish((node, ask, hub), published, sink),
             _ if to.shard != self.shard => sink.send(to.shard, Msg::Published(to, published)),

@@ -14,6 +14,7 @@ use hubsub_types::{
     Class, ClassTable, ConnKey, Durability, ErrorCode, History, HubId, Limits, NodeId, OnGap, OnSlow,
     Position, ProducerId, Protocol, Qos, Seq, ShardId,
 };
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -62,6 +63,8 @@ pub struct World {
     pub histories: BTreeMap<u32, HistoryPart>,
     /// Slots of answered deletions.
     pub deleted: Vec<u32>,
+    /// Each reading of the clock is 1 µs after the one before.
+    pub clock_us: Cell<u64>,
 }
 
 #[derive(Clone, Default)]
@@ -198,6 +201,10 @@ impl Sink for World {
         Some(all[conn as usize % all.len()])
     }
 
+    fn wall_us(&self) -> u64 {
+        self.clock_us.set(self.clock_us.get() + 1);
+        self.clock_us.get()
+    }
     fn publisher(&self, conn: u32) -> Box<str> {
         conn.to_string().into()
     }

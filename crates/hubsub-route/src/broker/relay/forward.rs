@@ -11,6 +11,7 @@ use crate::relay::Leader;
 use crate::relay::limits::{FORMER_MS, IN_FLIGHT_MAX};
 use crate::relay::state::{Parked, Request};
 use crate::topics::TopicId;
+use crate::traces::StepKind;
 use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
 use hubsub_message::{AskId, NodeMessage, Producer, Record};
 use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
@@ -64,6 +65,10 @@ impl Broker {
             Arc::make_mut(&mut record).number(Producer { id: producer, sequence: hub.sequence });
         }
         relay.park(slot, Parked { number, ticket, record, since_ms: now.mono_ms });
+        if self.traces.is_on() {
+            self.trace_step(ticket, StepKind::Waits, sink);
+        }
+        let relay = &mut self.relay;
         if relay.hub(slot).leader == Leader::Me {
             // Earlier publishes are examined in a moment; it may be committed and answered then.
             relay.is_held_up = true;
@@ -160,6 +165,9 @@ impl Broker {
         let hub = self.relay.hub_mut(slot);
         hub.in_flight += 1;
         hub.sent = hub.sent.max(parked.number);
+        if self.traces.is_on() {
+            self.trace_step(parked.ticket, StepKind::SentToLeader(to), sink);
+        }
         let record = Arc::clone(&parked.record);
         let message = |ask, hub, term| NodeMessage::Publish { ask, hub, term, record };
         self.relay.request((to, slot), Request::Publish(parked), message, sink);
@@ -257,9 +265,11 @@ impl Broker {
         let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
         let before = relay.hub_mut(slot).watchers.sent(to, record.place.offset);
         let previous = if seq.0 == 0 { seq } else { relay.was_due(room, holder.0 - shards, seq) };
-        let record = Arc::clone(record);
-        let message = NodeMessage::Deliver { hub, term, previous, before, record };
+        let message = NodeMessage::Deliver { hub, term, previous, before, record: Arc::clone(record) };
         relay.peers.send(to, hub, message, sink);
+        if self.traces.is_on() {
+            self.trace_record(record, StepKind::SentToNode(to), sink);
+        }
     }
 
     /// As `is_congested`, with nodes among the holders.

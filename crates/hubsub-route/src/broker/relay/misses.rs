@@ -12,6 +12,7 @@ use crate::relay::messages::ask_of;
 use crate::relay::misses::{Miss, Missing};
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
+use crate::traces::StepKind;
 use crate::{Attach, Msg, Now, Outcome, Published, Sink, Ticket};
 use hubsub_message::{NodeMessage, PATTERNS, Record};
 use hubsub_types::{ErrorCode, NodeId, Position};
@@ -35,6 +36,9 @@ impl Broker {
         if self.found(id) {
             self.publish_placed(ticket, id, record, now, sink);
             return Outcome::Later;
+        }
+        if self.traces.is_on() {
+            self.trace_step(ticket, StepKind::Waits, sink);
         }
         let room = self.room_of(record.topic());
         match self.miss(room, Missing::Publish(ticket, record), now, sink) {

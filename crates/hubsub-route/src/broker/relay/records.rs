@@ -9,6 +9,7 @@ use crate::relay::holes::Buffered;
 use crate::relay::messages::Admit;
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::topics::UNHEARD;
+use crate::traces::StepKind;
 use crate::{Gap, Msg, Now, Sink};
 use hubsub_message::{NodeMessage, Record};
 use hubsub_types::{HubId, NodeId, Position, Seq, Term};
@@ -39,6 +40,10 @@ impl Broker {
             Admit::Here | Admit::No => return,
         }
         relay.hub_mut(slot).watched.came();
+        if self.traces.is_on() {
+            self.trace_record(&record, StepKind::FromLeader(from), sink);
+        }
+        let relay = &mut self.relay;
         if let Some(upto) = relay.hub_mut(slot).watched.saw(before, record.place.offset) {
             self.lack_of_hub(slot, upto, sink);
         }

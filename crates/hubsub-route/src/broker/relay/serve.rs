@@ -10,6 +10,7 @@ use crate::relay::messages::Admit;
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
 use crate::rows::RowPage;
 use crate::topics::TopicId;
+use crate::traces::StepKind;
 use crate::{Asker, Attach, Attached, Namespace, Now, Outcome, Record, Sink, Start, Ticket};
 use hubsub_message::{AskId, NodeMessage};
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, Position, Seq, ShardId, Term};
@@ -70,6 +71,9 @@ impl Broker {
         match message {
             NodeMessage::Publish { ask, record, .. } => {
                 let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
+                if self.traces.is_on() {
+                    self.trace_arrival(ticket, &record, StepKind::FromNode(from), sink);
+                }
                 match self.admit_record(slot, &record, now, sink) {
                     Ok(id) => self.lead_or_forward(ticket, (id, slot), record, now, sink),
                     Err(ErrorCode::HubDiffers) => self.relay.not_mine(from, ask, slot, sink),

@@ -1,0 +1,55 @@
+"""Traces: how the steps of several nodes are joined, and what `hubsub trace` prints of one."""
+
+from __future__ import annotations
+
+from hubsub.api.traces import Part, Step, join
+from hubsub.cli.trace import _row
+
+
+def step(at_us: int, kind: str, node: str = "a") -> Step:
+    return Step(at_us=at_us, node=node, shard=0, kind=kind)
+
+
+def part(position: str, *steps: Step) -> Part:
+    return Part(position=position, steps=list(steps))
+
+
+def whole(position: str, at_us: int = 0) -> Part:
+    return part(position, step(at_us, "received"), step(at_us + 1, "committed"))
+
+
+def test_steps_of_all_nodes_are_joined_by_position_in_order_of_time() -> None:
+    edge = part("1-5", step(10, "received"), step(50, "acknowledged"))
+    leader = part("1-5", step(20, "from_node", "b"), step(30, "committed", "b"))
+    reader = part("1-5", step(40, "delivered", "c"))
+    (record,) = join([reader, edge, leader], 10)
+    assert record.position == "1-5"
+    kinds = [(each.node, each.kind) for each in record.steps]
+    assert kinds == [
+        ("a", "received"),
+        ("b", "from_node"),
+        ("b", "committed"),
+        ("c", "delivered"),
+        ("a", "acknowledged"),
+    ]
+
+
+def test_only_records_that_were_received_and_committed_meanwhile_are_shown() -> None:
+    received, committed = part("1-1", step(1, "received")), part("1-2", step(1, "committed"))
+    assert join([received, committed, whole("1-3")], 10) == join([whole("1-3")], 10)
+    assert join([], 10) == []
+
+
+def test_the_first_records_are_in_order_of_their_positions_as_numbers() -> None:
+    parts = [whole(position) for position in ("2-1", "1-10", "1-9")]
+    assert [record.position for record in join(parts, 10)] == ["1-9", "1-10", "2-1"]
+    assert [record.position for record in join(parts, 2)] == ["1-9", "1-10"]
+
+
+def test_a_line_has_the_time_since_the_first_step_the_place_and_the_peer() -> None:
+    sent = {"at_us": 1_250, "node": "a", "shard": 1, "kind": "sent_to_leader", "peer_node": "b"}
+    assert _row(sent, 1_000) == {"us": 250, "node": "a", "shard": 1, "step": "sent to its leader: b"}
+    moved = {"at_us": 1_000, "node": "a", "shard": 1, "kind": "from_shard", "peer_shard": 0}
+    assert _row(moved, 1_000)["step"] == "arrived at its hub: shard 0"
+    logged = {"at_us": 1_000, "node": "a", "shard": 1, "kind": "logged", "count": 7}
+    assert _row(logged, 1_000)["step"] == "logged at offset 7"
