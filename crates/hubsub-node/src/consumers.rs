@@ -2,11 +2,11 @@
 //! the rooms of `$consumer`; dead-letter topics; and records that were delivered to Redis clients but not
 //! acknowledged.
 
-use crate::io::conn::Consumed;
-use crate::io::context::Ctx;
-use crate::io::questions::{Part, Question};
-use crate::io::scatter_gather::Then;
-use crate::io::shard_io::Io;
+use crate::context::Ctx;
+use crate::context::conn::Consumed;
+use crate::context::io::Io;
+use crate::context::questions::{Part, Question};
+use crate::context::scatter_gather::Then;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Delivery, Headers, Record, RecordView};
 use hubsub_types::names::group_of;

@@ -3,9 +3,10 @@
 //! actions.
 //!
 //! Path of a publish: [`shard`] reads and decodes, [`redis`] or [`mqtt`] executes, the broker
-//! (`hubsub-route`) decides, [`io::fanout`] encodes once and shares, [`io::flush`] writes at the end of the turn.
+//! (`hubsub-route`) decides, [`context::fanout`] encodes once and shares, [`context::flush`] writes at the end of the turn.
 
 mod consumers;
+mod context;
 pub mod control;
 mod http;
 mod io;
@@ -20,10 +21,11 @@ pub mod presence;
 mod redis;
 mod shard;
 
+pub use context::questions;
 pub use control::routes;
 pub use control::{Control, Event, Level};
+pub use io::memory;
 pub use io::node_info::{BUILD_PROFILE, MqttRules, NodeInfo};
-pub use io::{memory, questions};
 pub use link::leases::LeadMail;
 pub use mqtt::{StoreConfig, StoreState, StoreStatus};
 pub use node::{Node, NodeConfig, NotStarted};

@@ -3,6 +3,9 @@
 mod cluster;
 mod threads;
 
+use crate::context::mail::Mail;
+use crate::context::questions::Request;
+use crate::context::states::Handles;
 use crate::control::Control;
 use crate::control::routes::Routes;
 use crate::io::classes::ClassesNow;
@@ -12,15 +15,12 @@ use crate::io::listener::{Listener, ListenerKind};
 use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::{MqttRules, NodeInfo};
 use crate::io::origin_check::OriginCheck;
-use crate::io::questions::Request;
 use crate::link::PeerTable;
 use crate::log::start::LogConfig;
 use crate::log::start::Started;
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
 use crate::mqtt::{MqttMail, StoreConfig, StoreEnd, StoreStatus, StoreThread, found_in};
 use crate::shard::MAILBOX;
-use crate::shard::mail::Mail;
-use crate::shard::states::Handles;
 use hubsub_route::{Hubs, Settings, Window};
 use hubsub_types::names::Matcher;
 use hubsub_types::{ClassTable, HubId, Limits, ShardId};

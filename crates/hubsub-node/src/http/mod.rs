@@ -10,13 +10,13 @@
 
 mod events;
 
-pub use events::{answer, beat, encode, write_gap};
+pub use events::{answer, beat};
 
-use crate::io::conn::Flags;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::Flags;
+use crate::context::io::{Io, Timer};
 use crate::io::log_lines::Level;
 use crate::io::origin_check::{ForeignOrigin, fields_for};
-use crate::io::shard_io::{Io, Timer};
 use crate::io::transport::is_poll;
 use hubsub_types::{ConnKey, ErrorCode, Limits};
 use hubsub_wire::events::topic_of;
@@ -112,7 +112,7 @@ fn turn_away(io: &mut Io, key: ConnKey, stranger: &ForeignOrigin) {
 
 /// Closes a connection with much unfinished input because the shard's sum is too large.
 pub fn refuse_debtor(io: &mut Io, key: ConnKey) {
-    let asks = |conn: &crate::io::conn::Conn| !conn.io.awaits_answer() && !conn.io.is_events();
+    let asks = |conn: &crate::context::conn::Conn| !conn.io.awaits_answer() && !conn.io.is_events();
     if io.conns.get(key).is_some_and(asks) {
         refuse(io, key, None, Refusal::Debtor);
     } else {

@@ -233,7 +233,7 @@ impl<M: Letter> Mailer<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::mail::Mail;
+    use crate::context::mail::Mail;
     use mio::{Poll, Token, Waker};
 
     /// A mailer to `shards` inboxes, and the polls that keep their wakers alive.

@@ -8,9 +8,9 @@
 use super::conn::Role;
 use super::dispatch::Credit;
 use super::links::Links;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::io::TURN_BYTES;
 use crate::io::metrics::ShardMetrics;
-use crate::io::shard_io::TURN_BYTES;
 use hubsub_types::{ConnKey, NodeId};
 use hubsub_wire::link::{Lane, Next};
 use mio::event::Event;

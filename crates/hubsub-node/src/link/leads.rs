@@ -20,7 +20,7 @@ use super::Event;
 use super::conn::Role;
 use super::links::Links;
 use super::{PeerTable, Registered};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::link::leases::{self, LeadMail};
 use hubsub_lead::{

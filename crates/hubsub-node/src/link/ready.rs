@@ -11,7 +11,7 @@
 
 use super::Event;
 use super::{PeerTable, Registered};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_lead::Process;
 use hubsub_types::{NodeId, ShardId};
 use std::collections::BTreeMap;

@@ -8,11 +8,11 @@
 use super::handover::{self, post};
 use super::store::{Stored, stored};
 use super::{connect, takeover, takeover_read};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::internal_client;
+use crate::context::io::Io;
+use crate::context::io::Timer;
 use crate::io::inbox::LETTER_BYTES;
-use crate::io::internal_client;
-use crate::io::shard_io::Io;
-use crate::io::shard_io::Timer;
 use hubsub_mqtt::Found;
 use hubsub_mqtt::rooms::{claim_id, claim_room};
 use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};

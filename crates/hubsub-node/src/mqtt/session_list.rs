@@ -2,8 +2,8 @@
 
 use super::client::{client_mut, end};
 use super::session;
-use crate::io::context::Ctx;
-use crate::io::questions::SessionInfo;
+use crate::context::Ctx;
+use crate::context::questions::SessionInfo;
 use hubsub_mqtt::{Client, Fault, OfflineSession};
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::Reason;

@@ -2,7 +2,7 @@
 //! its results become replies. A state machine in `hubsub-wire` keeps the topics that a connection has joined;
 //! this module connects it with the broker, the socket and the clock.
 //!
-//! Records, replies and gaps use the same code as Redis clients ([`crate::io::fanout`], [`crate::io::reply`]): a record
+//! Records, replies and gaps use the same code as Redis clients ([`crate::context::fanout`], [`crate::context::reply`]): a record
 //! is encoded once per shard and version, a result that is not known yet takes a reply slot, and output to a
 //! slow client waits in its queue.
 //!
@@ -13,16 +13,13 @@
 //! socket is not read.
 
 pub(crate) mod channels;
-mod frames;
 pub(crate) mod poll;
 
-pub use frames::{encode, write_event, write_gap};
-
-use crate::io::conn::{Flags, append};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::{Flags, append};
+use crate::context::io::{Io, Timer};
 use crate::io::log_lines::Level;
 use crate::io::node_info::NodeInfo;
-use crate::io::shard_io::{Io, Timer};
 use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::phoenix::{
     Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Rules, Socket, Taken,
@@ -270,14 +267,14 @@ pub fn look_for_silence(io: &mut Io, key: ConnKey) {
 
 /// Closes a browser's connection and sends the reason; does nothing for other clients.
 pub fn end(io: &mut Io, key: ConnKey, why: End) {
-    let is_there = |conn: &crate::io::conn::Conn| conn.phoenix.is_some() && !conn.is_closing();
+    let is_there = |conn: &crate::context::conn::Conn| conn.phoenix.is_some() && !conn.is_closing();
     if !io.conns.get(key).is_some_and(is_there) {
         return;
     }
     let words = match why {
         End::Flaw(flaw) => flaw.to_string(),
         End::Silent => "silent for too long".to_owned(),
-        End::Debtor => crate::io::conn::UNFINISHED.to_owned(),
+        End::Debtor => crate::context::conn::UNFINISHED.to_owned(),
         End::Disconnected | End::Restart => String::new(),
     };
     if !words.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::table::{self, COMMANDS, Command, Lookup};
 use super::{Args, SYNTAX, error, is};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
 use hubsub_wire::resp::{self, Proto};

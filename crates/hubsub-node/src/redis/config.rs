@@ -1,7 +1,7 @@
 //! CONFIG: the configuration in Redis's terms, read-only; it is set in HubSub's own configuration.
 
 use super::{Args, SYNTAX, cluster, error, ok, quoting};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::names::Glob;
 use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::resp;

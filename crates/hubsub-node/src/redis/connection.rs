@@ -2,8 +2,8 @@
 
 use super::client::{CLIENT_NAMES, check_name, set_name};
 use super::{Args, NOT_A_NUMBER, SYNTAX, cluster, error, integer, is, is_subscribed, ok, quoting};
-use crate::io::conn::Flags;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::Flags;
 use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, PrincipalId};
 use hubsub_wire::resp::{self, Proto};

@@ -3,7 +3,7 @@
 
 use super::connection::REDIS_VERSION;
 use super::{Args, cluster, is};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use crate::io::metrics::{Metric, ShardMetrics};
 use crate::io::node_info::BUILD_PROFILE;
 use crate::io::sys;

@@ -1,7 +1,7 @@
 //! Small server commands: TIME, HELP, and commands that are accepted because there is nothing to do.
 
 use super::{Args, SYNTAX, error, is, ok};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

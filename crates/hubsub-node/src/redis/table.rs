@@ -3,7 +3,7 @@
 
 use super::client::{self, kill, list};
 use super::{Args, cluster, command, config, connection, hubsub, info, pubsub, server, transaction};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::ConnKey;
 
 /// A command or subcommand.

@@ -3,10 +3,10 @@
 
 use super::table::{self, Lookup};
 use super::{Args, error, ok};
-use crate::io::conn::{Flags, Transaction};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::{Flags, Transaction};
+use crate::context::io::TURN_BYTES;
 use crate::io::log_lines::Level;
-use crate::io::shard_io::TURN_BYTES;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

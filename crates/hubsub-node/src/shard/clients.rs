@@ -1,8 +1,8 @@
 //! Connections as CLIENT LIST and the API show them, and their selection by filter.
 
-use crate::io::conn::{Conn, Flags};
-use crate::io::context::Ctx;
-use crate::io::questions::{ClientFilter, ClientInfo};
+use crate::context::Ctx;
+use crate::context::conn::{Conn, Flags};
+use crate::context::questions::{ClientFilter, ClientInfo};
 use hubsub_types::ConnKey;
 
 /// Whether a connection matches a filter.

@@ -10,9 +10,9 @@
 //!
 //! Invariant: no turn scans more than the limit.
 
+use crate::context::Ctx;
+use crate::context::questions::{Listed, Part};
 use crate::io::access::Action;
-use crate::io::context::Ctx;
-use crate::io::questions::{Listed, Part};
 use crate::log::Wanted;
 use hubsub_route::rooms::Page;
 use hubsub_route::{Ask, Namespace};
@@ -157,9 +157,9 @@ fn listed(ctx: &Ctx, listing: Listing, ask: Ask) -> Option<Part> {
 mod tests {
     use super::super::turn::has_more;
     use super::*;
+    use crate::context::questions::Question;
+    use crate::context::scatter_gather::{Then, To};
     use crate::control::Event;
-    use crate::io::questions::Question;
-    use crate::io::scatter_gather::{Then, To};
     use crate::lone::Lone;
     use hubsub_types::Limits;
 

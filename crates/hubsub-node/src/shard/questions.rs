@@ -2,9 +2,9 @@
 
 use super::clients::{client_info, is_meant};
 use super::listings::Listing;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::questions::{ClientInfo, Listed, Part, Question, TraceStep};
 use crate::io::log_lines::Level;
-use crate::io::questions::{ClientInfo, Listed, Part, Question, TraceStep};
 use crate::log::Wanted;
 use hubsub_route::rooms::RoomHandle;
 use hubsub_route::{Ask, Busy, Namespace, RoomInfo};

@@ -2,9 +2,9 @@
 //! before it is closed.
 
 use super::list::{kind, unknown_kind};
-use crate::io::context::Ctx;
-use crate::io::questions::{ClientFilter, Part, Question};
-use crate::io::scatter_gather::{Then, To};
+use crate::context::Ctx;
+use crate::context::questions::{ClientFilter, Part, Question};
+use crate::context::scatter_gather::{Then, To};
 use crate::redis::{Args, SYNTAX, error, integer, is, quoting};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;

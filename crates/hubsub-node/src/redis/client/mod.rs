@@ -5,8 +5,8 @@ pub mod kill;
 pub mod list;
 
 use super::{Args, SYNTAX, error, is, ok, quoting};
-use crate::io::conn::{Conn, Flags};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::{Conn, Flags};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

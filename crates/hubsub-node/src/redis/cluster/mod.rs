@@ -15,9 +15,9 @@ pub use show::{info, links, nodes, shards, slots};
 
 use super::table::{self, Command, Lookup};
 use super::{Args, NOT_A_NUMBER, error, integer, ok, pubsub, quoting, server};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::io::TURN_BYTES;
 use crate::io::listener::ListenerKind;
-use crate::io::shard_io::TURN_BYTES;
 use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::resp::{self, Subscription};
@@ -229,8 +229,8 @@ const HELP: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::mail::Mail;
     use crate::lone::Lone;
-    use crate::shard::mail::Mail;
     use hubsub_types::Limits;
 
     fn roster(own: &str) -> Roster {

@@ -4,7 +4,7 @@
 use super::roster::{ClusterNode, Roster};
 use super::slot::SLOTS;
 use super::{Args, host_here, serves};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
 use std::fmt::Write;

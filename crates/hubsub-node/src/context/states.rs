@@ -1,7 +1,6 @@
 //! The states of all folders on a shard, apart from its connections.
 
 use super::events::Event;
-use super::listings::Listings;
 use crate::io::classes::ClassesNow;
 use crate::io::log_lines::LogLines;
 use crate::io::metrics::ShardMetrics;
@@ -13,6 +12,7 @@ use crate::log::LogEnd;
 use crate::mqtt::StoreEnd;
 use crate::presence::Members;
 use crate::redis::cluster::Roster;
+use crate::shard::listings::Listings;
 use crate::{http, link, mqtt, phoenix};
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -49,7 +49,7 @@ pub struct States {
     pub listings: Listings,
     /// On shard 0: rooms that were requested from the control plane, with the deadline of the response, in
     /// ms, and whether a place is wanted if there is none.
-    pub(super) asked: HashMap<Box<[u8]>, (u64, bool), RandomState>,
+    pub(crate) asked: HashMap<Box<[u8]>, (u64, bool), RandomState>,
 }
 
 impl States {

@@ -5,15 +5,11 @@
 //! It owns a slot among the shard's connections, from first use on, and the numbers that match replies to
 //! requests.
 
-use crate::io::context::Ctx;
-use crate::io::shard_io::Io;
-use crate::shard::internal::{Asked, Work};
+use super::work::{Asked, Work};
 use ahash::RandomState;
 use hashbrown::HashMap;
-use hubsub_route::{
-    Answer, Asker, Draft, Headers, Namespace, Outcome, Publisher, RecordView, Start, Ticket, Wish,
-};
-use hubsub_types::{ConnKey, Position, Qos, ShardId};
+use hubsub_route::{Answer, RecordView};
+use hubsub_types::{ConnKey, Position, ShardId};
 
 /// A queued input of the internal client.
 pub enum Event {
@@ -32,7 +28,7 @@ pub enum Event {
 
 #[derive(Default)]
 pub struct InternalClient {
-    key: Option<ConnKey>,
+    pub(super) key: Option<ConnKey>,
     events: Vec<Event>,
     asked: HashMap<u32, Asked, RandomState>,
     last: u32,
@@ -102,14 +98,6 @@ impl InternalClient {
     }
 }
 
-impl Io {
-    /// Registers a request of the internal client.
-    fn ask_itself(&mut self, key: ConnKey, asked: impl Into<Asked>) -> Ticket {
-        let slot = self.own.number(asked);
-        Ticket { shard: self.shard, asker: Asker::Client { conn: key, slot } }
-    }
-}
-
 /// The shard, out of `shards`, that represents its node in an internal room of this name. All shards must
 /// agree on it, so it does not use their hash seeds (FNV-1a).
 #[must_use]
@@ -117,71 +105,4 @@ pub fn shard_of(name: &[u8], shards: u16) -> ShardId {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
     ShardId((hash % u64::from(shards)) as u16)
-}
-
-impl Ctx {
-    pub(crate) fn own_key(&mut self) -> ConnKey {
-        if let Some(key) = self.io.own.key {
-            return key;
-        }
-        let key = self.io.conns.reserve();
-        self.broker.connected_itself(key);
-        self.io.own.key = Some(key);
-        key
-    }
-
-    /// Subscribes to an internal topic; the outcome is queued as a reply.
-    pub(crate) fn watch(&mut self, topic: &[u8], asked: impl Into<Asked>) {
-        let key = self.own_key();
-        let ticket = self.io.ask_itself(key, asked);
-        let wish = Wish { topic, namespace: Namespace::Global, start: Start::Live };
-        let outcome = self.broker.subscribe(ticket, key, wish, self.io.now, &mut self.io);
-        if let Outcome::Now(attached) = outcome {
-            self.io.answer_own(ticket, Answer::Attached(attached));
-        }
-    }
-
-    /// Ends a subscription of `watch`.
-    pub(crate) fn unwatch(&mut self, topic: &[u8]) {
-        let key = self.own_key();
-        self.broker.unsubscribe(key, Namespace::Global, topic, self.io.now, &mut self.io);
-    }
-
-    /// Publishes to an internal topic.
-    pub(crate) fn say_in(&mut self, topic: &[u8], payload: &[u8], asked: impl Into<Asked>) {
-        self.say_with(topic, payload, None, asked);
-    }
-
-    /// Publishes to any topic, with headers.
-    pub(crate) fn say_with(
-        &mut self,
-        topic: &[u8],
-        payload: &[u8],
-        headers: Headers,
-        asked: impl Into<Asked>,
-    ) {
-        let key = self.own_key();
-        let ticket = self.io.ask_itself(key, asked);
-        let draft = Draft {
-            namespace: Namespace::Global,
-            topic,
-            payload,
-            headers,
-            publisher: Publisher::Name(""),
-            producer: None,
-            qos: Qos::ExactlyOnce,
-            retain: false,
-        };
-        if let Outcome::Now(outcome) = self.broker.publish(ticket, draft, self.io.now, &mut self.io) {
-            self.io.answer_own(ticket, Answer::Published(outcome));
-        }
-    }
-}
-
-impl Io {
-    fn answer_own(&mut self, ticket: Ticket, answer: Answer) {
-        if let Asker::Client { slot, .. } = ticket.asker {
-            self.own.answer(slot, answer);
-        }
-    }
 }

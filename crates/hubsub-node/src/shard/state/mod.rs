@@ -1,0 +1,3 @@
+//! What the shard's own folder remembers.
+
+pub(crate) mod room_changes;
