@@ -21,11 +21,10 @@ pub mod presence;
 mod redis;
 mod shard;
 
-pub use context::questions;
 pub use control::routes;
 pub use control::{Control, Event, Level};
-pub use io::memory;
 pub use io::node_info::{BUILD_PROFILE, MqttRules, NodeInfo};
+pub use io::{memory, questions};
 pub use link::leases::LeadMail;
 pub use mqtt::{StoreConfig, StoreState, StoreStatus};
 pub use node::{Node, NodeConfig, NotStarted};

@@ -4,7 +4,6 @@ mod cluster;
 mod threads;
 
 use crate::context::mail::Mail;
-use crate::context::questions::Request;
 use crate::context::states::Handles;
 use crate::control::Control;
 use crate::control::routes::Routes;
@@ -15,6 +14,7 @@ use crate::io::listener::{Listener, ListenerKind};
 use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::{MqttRules, NodeInfo};
 use crate::io::origin_check::OriginCheck;
+use crate::io::questions::Request;
 use crate::link::PeerTable;
 use crate::log::start::LogConfig;
 use crate::log::start::Started;

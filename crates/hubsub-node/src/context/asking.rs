@@ -3,11 +3,11 @@
 use super::Ctx;
 use super::events::Event;
 use super::io::Io;
-use super::questions::{Call, Item, Part, Question, Request};
 use super::scatter_gather::{Batch, GatherMail, Incomplete, Then, To, Write};
 use crate::io::access::Action;
 use crate::io::log_lines::Level;
 use crate::io::output::Pending;
+use crate::io::questions::{Call, Item, Part, Question, Request};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{Answer, Ask, Asker, Draft, Namespace, Outcome, Publisher, Ticket};
 use hubsub_types::names::is_reserved;

@@ -2,8 +2,8 @@
 
 use super::conn::{Conn, Flags};
 use super::io::{Io, Timer};
-use super::questions::{ClientFilter, ClientInfo, Part, Question};
 use super::scatter_gather::Then;
+use crate::io::questions::{ClientFilter, ClientInfo, Part, Question};
 use hubsub_route::hubs::HubLog;
 use hubsub_route::{Ask, Broker, Namespace};
 use hubsub_types::ConnKey;

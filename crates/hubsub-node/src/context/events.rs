@@ -1,6 +1,6 @@
 //! The events of a shard for the control plane.
 
-use crate::context::questions::Part;
+use crate::io::questions::Part;
 use hubsub_route::Published;
 use hubsub_types::ErrorCode;
 use hubsub_types::class::ClassIndex;

@@ -5,11 +5,11 @@
 use super::conn::{Conn, Flags};
 use super::encoding::variant_of;
 use super::io::{Io, TURN_BYTES};
-use super::questions::Part;
 use super::scatter_gather::GatherMail;
 use crate::io::log_lines::Level;
 use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::io::output::Tag;
+use crate::io::questions::Part;
 use hubsub_route::{Ask, CloseReason, Delivery, RecordView, Via};
 use hubsub_types::{OnGap, OnSlow};
 

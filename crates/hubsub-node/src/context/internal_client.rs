@@ -9,7 +9,7 @@ use super::work::{Asked, Work};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::{Answer, RecordView};
-use hubsub_types::{ConnKey, Position, ShardId};
+use hubsub_types::{ConnKey, Position};
 
 /// A queued input of the internal client.
 pub enum Event {
@@ -96,13 +96,4 @@ impl InternalClient {
     pub fn answer(&mut self, number: u32, answer: Answer) {
         self.events.push(Event::Answer(number, answer));
     }
-}
-
-/// The shard, out of `shards`, that represents its node in an internal room of this name. All shards must
-/// agree on it, so it does not use their hash seeds (FNV-1a).
-#[must_use]
-pub fn shard_of(name: &[u8], shards: u16) -> ShardId {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
-    ShardId((hash % u64::from(shards)) as u16)
 }

@@ -1,14 +1,14 @@
 //! Mail between shards: messages between brokers, scatter-gather requests and responses, requests of the control
 //! plane, and orders.
 
-use super::questions::Request;
 use super::scatter_gather::GatherMail;
 use crate::io::inbox::{LETTER_BYTES, Letter};
+use crate::io::questions::Request;
 use crate::link::LinkMail;
 use crate::link::leases::LeadMail;
 use crate::log::LogMail;
 use crate::mqtt::{MqttMail, Traveller};
-use crate::phoenix::poll::PollMail;
+use crate::phoenix::state::PollMail;
 use crate::presence::PresenceMail;
 use crate::redis::cluster::{NewRoster, Roster};
 use crate::shard::state::room_changes::RouteMail;

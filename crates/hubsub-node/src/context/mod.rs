@@ -2,7 +2,7 @@
 //! folder. Files from below:
 //!
 //! - [`conn`]: a connection
-//! - [`questions`], [`scatter_gather`], [`events`]: requests between shards, and events for the control plane
+//! - [`scatter_gather`], [`events`]: requests between shards, and events for the control plane
 //! - [`work`], [`internal_client`]: the shard's own subscriptions and publishes
 //! - [`states`], [`mail`]: the states and the mail of all folders
 //! - [`encoding`]: a record in the encoding of a connection
@@ -22,7 +22,6 @@ mod internal_requests;
 pub(crate) mod io;
 pub(crate) mod mail;
 mod publishing;
-pub mod questions;
 pub(crate) mod queue;
 pub(crate) mod refusals;
 pub(crate) mod reply;

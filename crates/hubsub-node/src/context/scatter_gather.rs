@@ -1,7 +1,7 @@
 //! Scatter-gather requests to shards ([`super::asking`]): their mail, and those whose responses are incomplete.
 
-use super::questions::{Part, Question};
 use super::work::Work;
+use crate::io::questions::{Part, Question};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::Published;

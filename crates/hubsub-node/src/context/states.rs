@@ -12,7 +12,7 @@ use crate::log::LogEnd;
 use crate::mqtt::StoreEnd;
 use crate::presence::Members;
 use crate::redis::cluster::Roster;
-use crate::shard::listings::Listings;
+use crate::shard::state::listings::Listings;
 use crate::{http, link, mqtt, phoenix};
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -36,8 +36,8 @@ pub struct Handles {
 
 pub struct States {
     pub mqtt: mqtt::State,
-    pub phoenix: phoenix::State,
-    pub http: http::State,
+    pub phoenix: phoenix::state::State,
+    pub http: http::state::State,
     pub presence: Members,
     pub links: Links,
     /// The ephemeral hubs that this shard leads.
@@ -59,8 +59,8 @@ impl States {
         let of_links = (crate::link::limits(limits), crate::link::timing(limits));
         States {
             mqtt: mqtt::State::new(store),
-            phoenix: phoenix::State::new(info, limits),
-            http: http::State::default(),
+            phoenix: phoenix::state::State::new(info, limits),
+            http: http::state::State::default(),
             presence: Members::new(shard, info, limits.presence_listed_max),
             links: Links::new(shard, shards, of_links, peer_table, control, metrics),
             led: Led::default(),

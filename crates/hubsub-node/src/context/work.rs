@@ -1,6 +1,6 @@
 //! The requests that folders make through the internal client, and the work that they do after a call.
 
-use crate::consumers::{ConsumerAsked, Wanted};
+use crate::consumers::state::{ConsumerAsked, Wanted};
 use crate::mqtt::{self, ClaimAsked, Written};
 use crate::presence::PresenceAsked;
 

@@ -9,6 +9,7 @@
 //! stream is discarded.
 
 mod events;
+pub(crate) mod state;
 
 pub use events::{answer, beat};
 
@@ -21,13 +22,6 @@ use crate::io::transport::is_poll;
 use hubsub_types::{ConnKey, ErrorCode, Limits};
 use hubsub_wire::events::topic_of;
 use hubsub_wire::http::{Refusal, Request, write_error};
-
-/// The state of HTTP on a shard, apart from its connections.
-#[derive(Default)]
-pub struct State {
-    /// Number of event streams.
-    pub streams: usize,
-}
 
 /// Longest body, in messages of the largest size: room for one in base64 and others. Head and body together
 /// are also at most `input_shard_bytes_max`, since they are buffered whole.

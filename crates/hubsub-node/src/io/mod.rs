@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod node_info;
 pub(crate) mod origin_check;
 pub(crate) mod output;
+pub mod questions;
 pub(crate) mod report;
 pub(crate) mod slab;
 pub(crate) mod spin;

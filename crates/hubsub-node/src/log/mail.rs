@@ -1,8 +1,8 @@
 //! Mail of the log's threads to shards.
 
 use super::OpenedHub;
-use crate::context::questions::Part;
 use crate::io::inbox::LETTER_BYTES;
+use crate::io::questions::Part;
 use hubsub_route::{Ask, Found, HubLogRead, HubRange, LogRead};
 use hubsub_types::{ErrorCode, HubId};
 use std::sync::mpsc::Sender;

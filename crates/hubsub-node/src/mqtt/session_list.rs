@@ -3,7 +3,7 @@
 use super::client::{client_mut, end};
 use super::session;
 use crate::context::Ctx;
-use crate::context::questions::SessionInfo;
+use crate::io::questions::SessionInfo;
 use hubsub_mqtt::{Client, Fault, OfflineSession};
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::Reason;

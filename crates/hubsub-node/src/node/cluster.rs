@@ -3,9 +3,9 @@
 
 use super::Node;
 use crate::context::mail::Mail;
-use crate::context::questions::Part;
 use crate::context::scatter_gather::GatherMail;
 use crate::control::routes::{ClassRow, HubRow, Routes};
+use crate::io::questions::Part;
 use crate::link::leases::LeadMail;
 use crate::link::{Identity, LinkMail, Registered};
 use crate::log::Openings;

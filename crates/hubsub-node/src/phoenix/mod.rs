@@ -14,83 +14,21 @@
 
 pub(crate) mod channels;
 pub(crate) mod poll;
+pub(crate) mod state;
 
 use crate::context::Ctx;
 use crate::context::conn::{Flags, append};
 use crate::context::io::{Io, Timer};
 use crate::io::log_lines::Level;
-use crate::io::node_info::NodeInfo;
-use hubsub_types::{ConnKey, Limits};
-use hubsub_wire::phoenix::{
-    Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Rules, Socket, Taken,
-};
+use hubsub_types::ConnKey;
+use hubsub_wire::phoenix::{Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Socket, Taken};
 use hubsub_wire::websocket::{
     CloseCode, DecodeLimits, Decoded, Decoder, Kind, Opcode, Peer, Request, write_close, write_frame,
 };
+use state::Client;
+pub use state::rules;
 use std::mem;
 use std::rc::Rc;
-
-/// The state of a browser's connection.
-pub struct Client {
-    socket: Socket,
-    decoder: Decoder,
-    /// The part of a message that has arrived, or the message that waits.
-    message: Vec<u8>,
-    /// The kind of the message that waits for the result of a join.
-    waiting: Option<Kind>,
-    /// Whether no join was answered since the message began to wait.
-    is_early: bool,
-    /// Whether the reason for closing it was sent.
-    pub was_told: bool,
-}
-
-impl Client {
-    /// Whether the socket must not be read: a message waits for the result of a join.
-    #[inline]
-    #[must_use]
-    pub fn waits(&self) -> bool {
-        self.waiting.is_some() && self.is_early
-    }
-
-    /// Memory of an incomplete or waiting message, in bytes.
-    #[must_use]
-    pub fn unfinished_bytes(&self) -> usize {
-        self.message.capacity()
-    }
-
-    /// Drops an incomplete or waiting message.
-    pub fn drop_unfinished(&mut self) {
-        (self.message, self.waiting) = (Vec::new(), None);
-    }
-}
-
-/// The state of Phoenix on a shard, apart from its connections.
-pub struct State {
-    /// Number of accepted browsers.
-    pub clients: usize,
-    /// Number of long-poll sessions.
-    pub polled_clients: usize,
-    /// Rules for all browsers.
-    pub rules: Rc<Rules>,
-}
-
-impl State {
-    #[must_use]
-    pub fn new(info: &NodeInfo, limits: &Limits) -> State {
-        State { clients: 0, polled_clients: 0, rules: rules(info, limits) }
-    }
-}
-
-/// The rules for all browsers of a node, from its configuration.
-#[must_use]
-pub fn rules(info: &NodeInfo, limits: &Limits) -> Rc<Rules> {
-    Rc::new(Rules {
-        topics: info.phoenix_topics.clone(),
-        channels_max: limits.phoenix_channels_max as usize,
-        joins_per_second_max: u32::try_from(limits.phoenix_joins_per_second_max).unwrap_or(u32::MAX),
-        silence_ms_max: limits.phoenix_silence_ms,
-    })
-}
 
 /// Handles the waiting message or one frame of a connection's input. Returns how many bytes of the input it
 /// used; `None` if the message must still wait or the frame is incomplete.

@@ -18,6 +18,7 @@
 //!   token from its first response ends like a connection that sends nothing.
 //! - A session has at most one pending timer for its requests.
 
+use super::state::{PollMail, What};
 use crate::context::Ctx;
 use crate::context::conn::{Conn, Flags, append};
 use crate::context::io::{Io, Timer};
@@ -30,36 +31,6 @@ use hubsub_wire::phoenix::{
     Connect, PollStatus, PollToken, poll_token, read_lines, write_messages, write_poll_status,
 };
 use std::sync::atomic::Ordering;
-
-/// A request to a session.
-#[derive(Debug)]
-pub enum What {
-    /// Fetch the pending output.
-    Get,
-    /// Take these frames of the client as input.
-    Post(Vec<u8>),
-}
-
-/// Mail about long polls.
-#[derive(Debug)]
-pub enum PollMail {
-    /// A request, to the session's shard.
-    Ask(Asker, PollToken, What),
-    /// The complete response, to the requesting connection, and whether the connection closes after it.
-    Answer(ConnKey, Vec<u8>, bool),
-}
-
-impl PollMail {
-    /// Bytes that count against the mailbox limit.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        let bytes = match self {
-            PollMail::Ask(_, _, What::Post(bytes)) | PollMail::Answer(_, bytes, _) => bytes.len(),
-            PollMail::Ask(..) => 0,
-        };
-        std::mem::size_of::<PollMail>() + bytes
-    }
-}
 
 /// Handles a request with its body; one that is not a long poll's has no effect.
 pub(crate) fn request(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>, body: &[u8]) {

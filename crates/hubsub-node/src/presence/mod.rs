@@ -29,13 +29,13 @@ pub use occupancy::{look_after, tell_changed, tick as tick_occupancy};
 pub use records::{Records, record_again};
 
 use crate::context::Ctx;
-use crate::context::internal_client::shard_of;
 use crate::context::io::Timer;
-pub use crate::context::questions::Shown;
-use crate::context::questions::{Part, Question};
 use crate::context::scatter_gather::{Then, To};
 use crate::io::inbox::LETTER_BYTES;
+use crate::io::inbox::shard_of;
 use crate::io::node_info::{NodeInfo, run_of};
+pub use crate::io::questions::Shown;
+use crate::io::questions::{Part, Question};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::Ask;

@@ -16,8 +16,8 @@
 use super::PresenceAsked;
 use super::{PresenceMail, event, home_of, tell};
 use crate::context::Ctx;
-use crate::context::internal_client::shard_of;
 use crate::context::io::Timer;
+use crate::io::inbox::shard_of;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::occupancy::{Action, Counts, Telling};

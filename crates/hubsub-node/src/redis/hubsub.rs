@@ -3,9 +3,9 @@
 use super::{Args, NOT_A_NUMBER, SYNTAX, client, error, integer, is, pubsub};
 use crate::context::Ctx;
 use crate::context::conn::Flags;
-use crate::context::questions::{Part, Question};
 use crate::context::scatter_gather::Then;
 use crate::io::output::Pending;
+use crate::io::questions::{Part, Question};
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Attached, Namespace, Outcome, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Position};

@@ -2,10 +2,10 @@
 
 use super::{ASKED_MAX, Args, cluster, error, is_subscribed, quoting};
 use crate::context::Ctx;
-use crate::context::questions::{Part, Question};
 use crate::context::scatter_gather::{Then, To};
 use crate::io::access::Action;
 use crate::io::output::Pending;
+use crate::io::questions::{Part, Question};
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Sink, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::resp::{self, Subscription};

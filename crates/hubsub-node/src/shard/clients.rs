@@ -2,7 +2,7 @@
 
 use crate::context::Ctx;
 use crate::context::conn::{Conn, Flags};
-use crate::context::questions::{ClientFilter, ClientInfo};
+use crate::io::questions::{ClientFilter, ClientInfo};
 use hubsub_types::ConnKey;
 
 /// Whether a connection matches a filter.

@@ -1,10 +1,10 @@
 //! This shard's responses to questions.
 
 use super::clients::{client_info, is_meant};
-use super::listings::Listing;
+use super::state::listings::Listing;
 use crate::context::Ctx;
-use crate::context::questions::{ClientInfo, Listed, Part, Question, TraceStep};
 use crate::io::log_lines::Level;
+use crate::io::questions::{ClientInfo, Listed, Part, Question, TraceStep};
 use crate::log::Wanted;
 use hubsub_route::rooms::RoomHandle;
 use hubsub_route::{Ask, Busy, Namespace, RoomInfo};

@@ -1,13 +1,13 @@
 //! Carries out the broker's decisions for this shard: each goes to the protocol of its connection,
 //! to the log, to links or to other shards.
 
-use crate::consumers::Wanted;
+use crate::consumers::state::Wanted;
 use crate::context::conn::{Conn, Dialect, Flags};
 use crate::context::encoding::write_gap;
 use crate::context::io::Io;
-use crate::context::questions::Part;
 use crate::http;
 use crate::io::output::Pending;
+use crate::io::questions::Part;
 use crate::log::{LogEnd, LogQuestion};
 use crate::mqtt::Retained;
 use crate::redis;

@@ -1,8 +1,8 @@
 //! CLIENT LIST and CLIENT INFO: one line per connection, in Redis's format.
 
 use crate::context::Ctx;
-use crate::context::questions::{ClientFilter, ClientInfo, Part, Question};
 use crate::context::scatter_gather::To;
+use crate::io::questions::{ClientFilter, ClientInfo, Part, Question};
 use crate::redis::{ASKED_MAX, Args, SYNTAX, error, integer, is, quoting};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
