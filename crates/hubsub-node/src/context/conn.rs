@@ -1,16 +1,15 @@
 //! The record of one connection. Most connections are idle most of the time, so state that only an active
 //! one needs is allocated separately.
 
+use super::session::Session;
 use crate::io::listener::ListenerKind;
 use crate::io::meter::Meter;
 use crate::io::output::Output;
-use crate::io::transport::Transport;
-use crate::phoenix;
-use hubsub_mqtt::{Client, Plain};
+use crate::io::transport::{Raw, Transport};
 use hubsub_route::Record;
 use hubsub_types::PrincipalId;
-use hubsub_wire::mqtt::Version;
-use hubsub_wire::resp::{Decoder, Proto};
+use hubsub_wire::phoenix::Version;
+use hubsub_wire::resp::Decoder;
 use std::sync::Arc;
 
 /// The last command of a connection that has sent none, or an unknown one.
@@ -28,10 +27,7 @@ pub struct Conn {
     /// The kind of listener that accepted it.
     pub kind: ListenerKind,
     pub flags: Flags,
-    /// RESP version, of a Redis client.
-    pub proto: Proto,
-    /// The Phoenix version of a browser, once it is admitted. It is not in `phoenix`, as each delivery reads it.
-    pub phoenix_version: Option<hubsub_wire::phoenix::Version>,
+    pub session: Session,
     /// Index of its last command in the command table.
     pub command: u8,
     /// When it connected, in s of the node's clock.
@@ -45,21 +41,6 @@ pub struct Conn {
     pub input: Option<Box<Input>>,
     /// State that few clients need; allocated on first use.
     pub extra: Option<Box<Extra>>,
-    /// Whether an MQTT client's records take the fast path.
-    pub plain: Plain,
-    /// Present once an MQTT client has sent its CONNECT.
-    pub mqtt: Option<Box<Client>>,
-    /// Present once a browser is admitted.
-    pub phoenix: Option<Box<phoenix::state::Client>>,
-}
-
-/// The encoding of messages to a client that does not use MQTT.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Dialect {
-    Redis(Proto),
-    Phoenix(hubsub_wire::phoenix::Version),
-    /// A stream of server-sent events.
-    Events,
 }
 
 /// Input that is not executed yet: the command is incomplete, or reading is paused.
@@ -225,8 +206,7 @@ impl Conn {
             principal: PrincipalId::default(),
             kind,
             flags: Flags::default(),
-            proto: Proto::Resp2,
-            phoenix_version: None,
+            session: Session::at(kind),
             command: NO_COMMAND,
             created_s: second,
             active_s: second,
@@ -234,27 +214,27 @@ impl Conn {
             output: None,
             input: None,
             extra: None,
-            plain: Plain::No,
-            mqtt: None,
-            phoenix: None,
         }
     }
 
-    /// Whether it speaks MQTT, or is expected to.
+    /// Reads the bytes that are available.
+    ///
+    /// # Errors
+    /// `WouldBlock` if none are available; other errors end the connection.
     #[inline]
-    #[must_use]
-    pub fn is_mqtt(&self) -> bool {
-        self.kind.is_mqtt() && !self.io.is_phoenix() && !self.io.is_http()
+    pub fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let got = self.io.read(into);
+        let raw = self.io.unwrap_raw();
+        self.speaks(raw);
+        got
     }
 
-    /// The encoding of messages to it, if it is not an MQTT client.
-    #[inline]
-    #[must_use]
-    pub fn dialect(&self) -> Dialect {
-        match self.phoenix_version {
-            Some(version) => Dialect::Phoenix(version),
-            None if self.io.is_events() => Dialect::Events,
-            None => Dialect::Redis(self.proto),
+    /// Follows a request that is no WebSocket of MQTT.
+    fn speaks(&mut self, raw: Option<Raw>) {
+        match raw {
+            Some(Raw::Http) => self.session = Session::Http(false),
+            Some(Raw::Phoenix) => self.session = Session::Phoenix(Version::V2, None),
+            None => {}
         }
     }
 
@@ -262,7 +242,7 @@ impl Conn {
     #[inline]
     #[must_use]
     pub fn hears_of_gaps(&self) -> bool {
-        self.phoenix.is_some() || self.io.is_events() || self.flags.any(Flags::POSITIONS)
+        self.session.browser().is_some() || self.session.is_events() || self.flags.any(Flags::POSITIONS)
     }
 
     /// Whether it will be closed.
@@ -277,24 +257,6 @@ impl Conn {
         self.extra.get_or_insert_default()
     }
 
-    /// The name of its protocol, with the version.
-    #[must_use]
-    pub fn protocol(&self) -> &'static str {
-        match (&self.mqtt, self.kind, self.proto) {
-            (Some(client), ..) => match client.machine.version() {
-                Version::V31 => "mqtt3.1",
-                Version::V311 => "mqtt3.1.1",
-                Version::V5 => "mqtt5",
-            },
-            _ if self.io.is_phoenix() => "phoenix",
-            _ if self.io.is_events() => "events",
-            _ if self.io.is_http() => "http",
-            (None, ListenerKind::Mqtt | ListenerKind::WebSocket, _) => "mqtt",
-            (None, _, Proto::Resp2) => "resp2",
-            (None, _, Proto::Resp3) => "resp3",
-        }
-    }
-
     /// Its part of the shard's sum of unfinished input, in bytes: buffers of an incomplete request head, of bytes
     /// that are not executed yet, and of a message with missing frames; and commands between MULTI and EXEC.
     #[must_use]
@@ -303,21 +265,22 @@ impl Conn {
         self.io.unfinished_bytes()
             + self.input.as_ref().map_or(0, |input| input.counted)
             + transaction.map_or(0, |open| open.bytes)
-            + self.phoenix.as_ref().map_or(0, |client| client.unfinished_bytes())
+            + self.session.browser().map_or(0, |client| client.unfinished_bytes())
     }
 
     /// Drops all unfinished input; it will not be executed.
     pub fn drop_unfinished(&mut self) {
-        self.io.drop_unfinished();
+        let raw = self.io.drop_unfinished();
+        self.speaks(raw);
         self.input = None;
         self.extra.iter_mut().for_each(|extra| extra.transaction = None);
-        self.phoenix.iter_mut().for_each(|client| client.drop_unfinished());
+        self.session.browser_mut().into_iter().for_each(|browser| browser.drop_unfinished());
     }
 
     /// Its identity as a publisher: the MQTT client id, the name from `CLIENT SETNAME`, or `client-` and its id.
     #[must_use]
     pub fn publisher(&self) -> Box<str> {
-        if let Some(client) = &self.mqtt {
+        if let Some(client) = self.session.mqtt() {
             return client.machine.client_id().into();
         }
         match &self.extra {

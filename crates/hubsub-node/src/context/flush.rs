@@ -47,9 +47,9 @@ impl Io {
         let Some(conn) = self.conns.at_mut(index) else { return };
         conn.flags.set(Flags::DIRTY, false);
         conn.meter.roll(second);
-        let (is_mqtt, is_polled) = (conn.is_mqtt(), conn.io.is_polled());
-        let Conn { output, io, mqtt, .. } = conn;
-        let has_pending = mqtt.as_ref().is_some_and(|client| client.wants_more());
+        let (is_mqtt, is_polled) = (conn.session.is_mqtt(), conn.io.is_polled());
+        let has_pending = conn.session.mqtt().is_some_and(|client| client.wants_more());
+        let Conn { output, io, .. } = conn;
         let Some(output) = output else { return };
         let arenas = &self.arenas;
         let mut done = 0; // Pieces written whole.
@@ -118,7 +118,7 @@ impl Io {
         let second = self.second();
         loop {
             let Some(conn) = self.conns.get_mut(key) else { return };
-            let (dialect, is_mqtt) = (conn.dialect(), conn.is_mqtt());
+            let (dialect, is_mqtt) = (conn.session.dialect(), conn.session.is_mqtt());
             let Conn { output: Some(output), io, meter, .. } = conn else { return };
             meter.roll(second);
             self.output_bytes +=
@@ -151,8 +151,8 @@ impl Io {
                 Err(_) => return self.close_now(key),
             }
         }
-        let Some(Conn { output, mqtt, .. }) = self.conns.get(key) else { return };
-        let has_pending = mqtt.as_ref().is_some_and(|client| client.wants_more());
+        let Some(Conn { output, session, .. }) = self.conns.get(key) else { return };
+        let has_pending = session.mqtt().is_some_and(|client| client.wants_more());
         let waits = self.lagging || has_pending || output.as_ref().is_some_and(|o| !o.slots.is_empty());
         if waits && output.as_ref().is_none_or(|o| o.queue_bytes < LOW_WATER) {
             self.drained.push(key);

@@ -26,6 +26,7 @@ pub(crate) mod queue;
 pub(crate) mod refusals;
 pub(crate) mod reply;
 pub(crate) mod scatter_gather;
+pub(crate) mod session;
 pub(crate) mod soft_limit;
 pub(crate) mod states;
 pub(crate) mod work;

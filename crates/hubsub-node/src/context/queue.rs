@@ -36,7 +36,7 @@ impl Io {
         let may_drop = matches!(record.on_slow, OnSlow::DropOldest | OnSlow::Conflate);
         let tag = may_drop.then(|| Tag { topic: self.encoded.topic(record), position: record.position });
         let Some(c) = self.conns.at_mut(conn) else { return };
-        let (dialect, tells) = (c.dialect(), c.hears_of_gaps());
+        let (dialect, tells) = (c.session.dialect(), c.hears_of_gaps());
         let Some(output) = &mut c.output else { return };
         c.meter.totals[MESSAGES_OUT] += 1;
         c.meter.totals[BYTES_OUT] += frame.len() as u64;
@@ -97,7 +97,7 @@ impl Io {
     pub(crate) fn tell_gaps(&mut self, conn: u32) {
         let Some(key) = self.conns.key_at(conn) else { return };
         let Some(c) = self.conns.get_mut(key) else { return };
-        let dialect = c.dialect();
+        let dialect = c.session.dialect();
         let Some(output) = &mut c.output else { return };
         if output.held.is_none() && output.queue.is_empty() {
             for gap in output.gaps.take() {

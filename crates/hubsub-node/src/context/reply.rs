@@ -72,7 +72,7 @@ impl Io {
         }
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let start = arena.len();
-        write(arena, conn.proto);
+        write(arena, conn.session.proto());
         if emit(conn, arena, start, (&mut self.output_bytes, &mut self.reply_bytes)) {
             self.dirty.push(key);
         }
@@ -82,9 +82,9 @@ impl Io {
     #[cold]
     #[inline(never)]
     fn put_behind(&mut self, key: ConnKey, holds_records: bool, write: impl FnOnce(&mut Vec<u8>, Proto)) {
-        let Some(Conn { proto, output: Some(output), .. }) = self.conns.get_mut(key) else { return };
+        let Some(Conn { session, output: Some(output), .. }) = self.conns.get_mut(key) else { return };
         let mut bytes = Vec::new();
-        write(&mut bytes, *proto);
+        write(&mut bytes, session.proto());
         self.output_bytes += bytes.len();
         if holds_records {
             output.push_confirmed(bytes)
@@ -99,10 +99,10 @@ impl Io {
         if !self.holds(key) {
             return self.push(key, write);
         }
-        let Some(Conn { proto, output: Some(output), .. }) = self.conns.get_mut(key) else { return };
+        let Some(Conn { session, output: Some(output), .. }) = self.conns.get_mut(key) else { return };
         let held = output.held.get_or_insert_default();
         let start = held.len();
-        write(held, *proto);
+        write(held, session.proto());
         output.slot_bytes += held.len() - start;
         self.output_bytes += held.len() - start;
     }
@@ -214,13 +214,13 @@ impl Io {
             output.confirms -= u32::from(confirms);
             let arena = &mut self.arenas[usize::from(REPLIES)];
             let start = arena.len();
-            write(arena, conn.proto, pending);
+            write(arena, conn.session.proto(), pending);
             if emit(conn, arena, start, (&mut self.output_bytes, &mut self.reply_bytes)) {
                 self.dirty.push(key);
             }
         } else {
             let mut bytes = Vec::new();
-            write(&mut bytes, conn.proto, pending);
+            write(&mut bytes, conn.session.proto(), pending);
             output.slot_bytes += bytes.len();
             self.output_bytes += bytes.len();
             *output.slot_mut(slot) = if confirms { Slot::Confirmed(bytes) } else { Slot::Ready(bytes) };
@@ -249,7 +249,7 @@ impl Io {
     pub(crate) fn pump_slots(&mut self, key: ConnKey) {
         loop {
             let Some(conn) = self.conns.get_mut(key) else { return };
-            let proto = conn.proto;
+            let proto = conn.session.proto();
             let Some(output) = &mut conn.output else { return };
             output.count_replies(&mut self.reply_bytes);
             let waits = output.queue_bytes + output.turn_bytes;

@@ -27,7 +27,7 @@ impl Io {
     pub(crate) fn end_soft_limit(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.flags.set(Flags::WATCHED, false);
-        let (since, closes) = match (&conn.mqtt, &conn.output) {
+        let (since, closes) = match (conn.session.mqtt(), &conn.output) {
             (Some(client), _) => (client.pending.soft_since_ms(), client.pending.has_closers()),
             (None, Some(output)) => (output.soft_since_ms, output.closers > 0),
             (None, None) => return,

@@ -9,6 +9,7 @@
 use super::{refuse, write_refused};
 use crate::context::Ctx;
 use crate::context::io::{Io, Timer};
+use crate::context::session::Session;
 use crate::io::access;
 use crate::io::origin_check::fields_for;
 use crate::io::output::Opening;
@@ -30,7 +31,7 @@ pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>) {
     };
     let Some(conn) = ctx.io.conns.get_mut(key) else { return };
     conn.principal = principal;
-    conn.io.become_events();
+    conn.session = Session::Events;
     ctx.io.states.http.streams += 1;
     let now = ctx.io.now;
     let (start, after) = match wanted.start {

@@ -16,6 +16,7 @@ pub use events::{answer, beat};
 use crate::context::Ctx;
 use crate::context::conn::Flags;
 use crate::context::io::{Io, Timer};
+use crate::context::session::Session;
 use crate::io::log_lines::Level;
 use crate::io::origin_check::{ForeignOrigin, fields_for};
 use crate::io::transport::is_poll;
@@ -34,10 +35,10 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
     let Limits { phoenix_message_bytes_max, input_shard_bytes_max, .. } = ctx.io.limits;
     let body_bytes_max = BODY_MESSAGES * phoenix_message_bytes_max;
     let conn = ctx.io.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
-    if conn.io.is_events() {
+    if conn.session.is_events() {
         return (!input.is_empty()).then_some(input.len());
     }
-    if conn.io.awaits_answer() {
+    if conn.session.awaits_answer() {
         return None;
     }
     let (own, request) = (conn.io.local(), Request::read(input));
@@ -77,12 +78,12 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
 /// Closes a connection that has sent no complete request for too long, even if one has begun to arrive.
 pub fn look_whether_idle(io: &mut Io, key: ConnKey) {
     let (second, silence_ms) = (io.second(), io.limits.phoenix_silence_ms);
-    let Some(conn) = io.conns.get(key).filter(|conn| conn.io.is_http() && !conn.io.is_events()) else {
+    let Some(conn) = io.conns.get(key).filter(|conn| matches!(conn.session, Session::Http(_))) else {
         return;
     };
     let silent_ms = u64::from(second - conn.active_s) * 1000;
     match silence_ms.saturating_sub(silent_ms) {
-        _ if conn.io.awaits_answer() => io.timers.set(io.now.mono_ms + silence_ms, Timer::Idle(key)),
+        _ if conn.session.awaits_answer() => io.timers.set(io.now.mono_ms + silence_ms, Timer::Idle(key)),
         0 => io.close_now(key),
         left_ms => io.timers.set(io.now.mono_ms + left_ms, Timer::Idle(key)),
     }
@@ -106,7 +107,7 @@ fn turn_away(io: &mut Io, key: ConnKey, stranger: &ForeignOrigin) {
 
 /// Closes a connection with much unfinished input because the shard's sum is too large.
 pub fn refuse_debtor(io: &mut Io, key: ConnKey) {
-    let asks = |conn: &crate::context::conn::Conn| !conn.io.awaits_answer() && !conn.io.is_events();
+    let asks = |conn: &crate::context::conn::Conn| !conn.session.awaits_answer() && !conn.session.is_events();
     if io.conns.get(key).is_some_and(asks) {
         refuse(io, key, None, Refusal::Debtor);
     } else {

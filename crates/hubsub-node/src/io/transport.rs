@@ -16,25 +16,8 @@ pub enum Transport {
     Plain(TcpStream),
     /// Messages of a WebSocket, also before its handshake. `None` only while the socket is being moved out.
     WebSocket(Option<Box<WebSocket>>),
-    /// A raw byte stream of Phoenix channels, starting with the WebSocket request.
-    Phoenix(TcpStream),
-    /// A raw byte stream of HTTP requests without a WebSocket; the flag is whether a request awaits its
-    /// response.
-    Http(TcpStream, bool),
-    /// An HTTP response that lasts as long as the connection: a stream of server-sent events.
-    Events(TcpStream),
     /// Long polls by requests of other connections; without a socket.
     Polled(Box<Polled>),
-}
-
-/// Matches the variants with a raw byte stream.
-macro_rules! plain {
-    ($socket:pat) => {
-        Transport::Plain($socket)
-            | Transport::Phoenix($socket)
-            | Transport::Http($socket, _)
-            | Transport::Events($socket)
-    };
 }
 
 /// The socket is moved out and replaced within one call.
@@ -47,21 +30,20 @@ impl Transport {
     /// `WouldBlock` if none are available; other errors end the connection.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            plain!(socket) => socket.read(into),
-            Transport::WebSocket(place) => {
-                let got = place.as_mut().expect(IS_THERE).read(into);
-                if let Some(raw) = place.take_if(|socket| socket.raw().is_some()) {
-                    let of = raw.raw();
-                    let socket = raw.into_socket();
-                    *self = match of {
-                        Some(Raw::Http) => Transport::Http(socket, false),
-                        _ => Transport::Phoenix(socket),
-                    };
-                }
-                got
-            }
+            Transport::Plain(socket) => socket.read(into),
+            Transport::WebSocket(socket) => socket.as_mut().expect(IS_THERE).read(into),
             Transport::Polled(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
+    }
+
+    /// Becomes a raw byte stream, which starts with the request, if that was no WebSocket of MQTT.
+    #[inline]
+    pub fn unwrap_raw(&mut self) -> Option<Raw> {
+        let Transport::WebSocket(place) = self else { return None };
+        let raw = place.as_ref().expect(IS_THERE).raw()?;
+        let socket = place.take().expect(IS_THERE);
+        *self = Transport::Plain(socket.into_socket());
+        Some(raw)
     }
 
     /// Writes from one buffer or several.
@@ -70,8 +52,8 @@ impl Transport {
     /// `WouldBlock` if the socket is full; other errors end the connection.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, from) {
-            (plain!(socket), [one]) => socket.write(one),
-            (plain!(socket), several) => socket.write_vectored(several),
+            (Transport::Plain(socket), [one]) => socket.write(one),
+            (Transport::Plain(socket), several) => socket.write_vectored(several),
             (Transport::Polled(polled), slices) => polled.write(slices),
             (Transport::WebSocket(socket), slices) => socket.as_mut().expect(IS_THERE).write(slices),
         }
@@ -82,7 +64,7 @@ impl Transport {
     #[must_use]
     pub fn has_more(&self) -> bool {
         match self {
-            plain!(_) | Transport::Polled(_) => false,
+            Transport::Plain(_) | Transport::Polled(_) => false,
             Transport::WebSocket(socket) => socket.as_ref().expect(IS_THERE).has_more(),
         }
     }
@@ -93,40 +75,20 @@ impl Transport {
     pub fn unfinished_bytes(&self) -> usize {
         match self {
             Transport::WebSocket(socket) => socket.as_ref().expect(IS_THERE).unfinished_bytes(),
-            plain!(_) | Transport::Polled(_) => 0,
+            Transport::Plain(_) | Transport::Polled(_) => 0,
         }
     }
 
     /// Drops incomplete input: nothing more is read. If that is an incomplete request, the connection becomes
     /// an HTTP one, to get an HTTP error.
-    pub fn drop_unfinished(&mut self) {
-        let Transport::WebSocket(place) = self else { return };
+    pub fn drop_unfinished(&mut self) -> Option<Raw> {
+        let Transport::WebSocket(place) = self else { return None };
         if let Some(request) = place.take_if(|socket| !socket.is_open()) {
-            *self = Transport::Http(request.into_socket(), false);
-        } else {
-            place.as_mut().expect(IS_THERE).drop_unfinished();
+            *self = Transport::Plain(request.into_socket());
+            return Some(Raw::Http);
         }
-    }
-
-    /// Whether the connection speaks Phoenix channels, whose bytes are passed through.
-    #[inline]
-    #[must_use]
-    pub fn is_phoenix(&self) -> bool {
-        matches!(self, Transport::Phoenix(_) | Transport::Polled(_))
-    }
-
-    /// Whether the connection serves HTTP requests without a WebSocket.
-    #[inline]
-    #[must_use]
-    pub fn is_http(&self) -> bool {
-        matches!(self, Transport::Http(..) | Transport::Events(_))
-    }
-
-    /// Whether the response is a stream of server-sent events.
-    #[inline]
-    #[must_use]
-    pub fn is_events(&self) -> bool {
-        matches!(self, Transport::Events(_))
+        place.as_mut().expect(IS_THERE).drop_unfinished();
+        None
     }
 
     /// Whether it has no socket, so that its output waits for a request.
@@ -134,30 +96,6 @@ impl Transport {
     #[must_use]
     pub fn is_polled(&self) -> bool {
         matches!(self, Transport::Polled(_))
-    }
-
-    /// Whether a request awaits its response; no further request is read meanwhile.
-    #[inline]
-    #[must_use]
-    pub fn awaits_answer(&self) -> bool {
-        matches!(self, Transport::Http(_, true))
-    }
-
-    /// Sets whether a request awaits its response.
-    pub fn await_answer(&mut self, waits: bool) {
-        if let Transport::Http(_, waiting) = self {
-            *waiting = waits;
-        }
-    }
-
-    /// Turns the response into a stream of server-sent events.
-    pub fn become_events(&mut self) {
-        // A placeholder while the socket moves.
-        let before = std::mem::replace(self, Transport::WebSocket(None));
-        *self = match before {
-            Transport::Http(socket, _) => Transport::Events(socket),
-            other => other,
-        };
     }
 
     /// Sends a closing message, if the protocol has one and the socket has room.
@@ -196,7 +134,7 @@ impl Transport {
     /// The transport has no socket.
     pub fn source(&mut self) -> &mut TcpStream {
         match self {
-            plain!(socket) => socket,
+            Transport::Plain(socket) => socket,
             Transport::WebSocket(socket) => socket.as_mut().expect(IS_THERE).socket_mut(),
             Transport::Polled(_) => unreachable!("who has no socket is registered nowhere"),
         }
@@ -204,7 +142,7 @@ impl Transport {
 
     fn socket(&self) -> Option<&TcpStream> {
         match self {
-            plain!(socket) => Some(socket),
+            Transport::Plain(socket) => Some(socket),
             Transport::WebSocket(socket) => Some(socket.as_ref().expect(IS_THERE).socket()),
             Transport::Polled(_) => None,
         }

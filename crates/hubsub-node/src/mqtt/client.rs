@@ -14,18 +14,18 @@ use hubsub_wire::mqtt::{ProtocolError, Reason, packet_bytes};
 
 /// The MQTT client of a connection.
 pub(super) fn client_ref(io: &Io, key: ConnKey) -> Option<&Client> {
-    io.conns.get(key)?.mqtt.as_deref()
+    io.conns.get(key)?.session.mqtt()
 }
 
 /// The MQTT client of a connection.
 pub(super) fn client_mut(io: &mut Io, key: ConnKey) -> Option<&mut Client> {
-    io.conns.get_mut(key)?.mqtt.as_deref_mut()
+    io.conns.get_mut(key)?.session.mqtt_mut()
 }
 
 /// The MQTT client in a connection slot.
 #[inline]
 pub(super) fn client_at(io: &mut Io, conn: u32) -> Option<&mut Client> {
-    io.conns.at_mut(conn)?.mqtt.as_deref_mut()
+    io.conns.at_mut(conn)?.session.mqtt_mut()
 }
 
 /// Checks whether a client has been silent for too long.
@@ -34,7 +34,7 @@ pub fn look_for_silence(ctx: &mut Ctx, key: ConnKey) {
     let now_ms = io.now.mono_ms;
     let Some(conn) = io.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
     let is_paused = conn.flags.any(Flags::PAUSED);
-    let Some(client) = &mut conn.mqtt else { return };
+    let Some(client) = conn.session.mqtt_mut() else { return };
     match client.look_for_silence(now_ms, is_paused) {
         Silence::TooLong => {
             io.metrics.mqtt_silent_total.add(1);
@@ -144,7 +144,7 @@ impl Io {
         act: impl FnOnce(&mut Client, &mut Vec<u8>) -> R,
     ) -> Option<R> {
         let conn = self.conns.get_mut(key).filter(|conn| !conn.flags.any(Flags::CLOSE_NOW))?;
-        let client = conn.mqtt.as_mut()?;
+        let client = conn.session.mqtt_mut()?;
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let start = arena.len();
         self.states.mqtt.subscriptions -= client.machine.subscriptions();

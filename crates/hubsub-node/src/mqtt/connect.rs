@@ -78,7 +78,7 @@ pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, connect: &Connect<'_>, packet: 
                 connecting.is_resumed = is_resumed;
             }
             if let Some(conn) = io.conns.get_mut(key) {
-                conn.mqtt = Some(Box::new(client));
+                conn.session.put_mqtt(Box::new(client));
             }
             if is_resumed {
                 if let Some(filters) = missing {

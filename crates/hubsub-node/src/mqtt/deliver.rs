@@ -20,7 +20,7 @@ impl Io {
     /// Delivers a record to an MQTT client.
     pub(crate) fn deliver_mqtt(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
         let Some(c) = self.conns.at_mut(conn) else { return Delivery::Taken };
-        let Some(client) = &c.mqtt else { return Delivery::Taken };
+        let Some(client) = c.session.mqtt() else { return Delivery::Taken };
         let group = if let Via::Group(group) = via { Some(group) } else { None };
         let Some(grant) = client.grant(via, record) else {
             // A group's record goes to another member if this one has left.
@@ -34,7 +34,7 @@ impl Io {
             self.note_live(conn, &content);
         }
         let Some(c) = self.conns.at(conn) else { return Delivery::Taken };
-        let Some(client) = &c.mqtt else { return Delivery::Taken };
+        let Some(client) = c.session.mqtt() else { return Delivery::Taken };
         let (counted, is_open) = (client.counted_by(via, record), grant.qos > Qos::AtMostOnce);
         let must_queue = client.must_queue(has_output(c), grant.qos);
         let is_full = must_queue && self.is_full_mqtt(conn);
@@ -74,7 +74,7 @@ impl Io {
     /// True if the output queued for an MQTT client is at its limit.
     fn is_full_mqtt(&self, conn: u32) -> bool {
         let Some(c) = self.conns.at(conn) else { return false };
-        let Some(client) = &c.mqtt else { return false };
+        let Some(client) = c.session.mqtt() else { return false };
         let soft_since_ms = client.pending.soft_since_ms();
         let limits = &self.limits;
         let waiting = waiting_bytes(c);
@@ -94,12 +94,12 @@ impl Io {
     ) {
         let message = self.states.mqtt.cache.message(content);
         let Some(c) = self.conns.at_mut(conn) else { return };
-        let Some(client) = &mut c.mqtt else { return };
+        let Some(client) = c.session.mqtt_mut() else { return };
         let must_record = grant.qos == Qos::ExactlyOnce && client.is_recorded();
         let before = client.pending.bytes();
         let dropped = client.queue(message, grant, on_slow, way);
         self.output_bytes = self.output_bytes - before + client.pending.bytes();
-        c.plain = Plain::No;
+        c.session.set_plain(Plain::No);
         if must_record && let Some(key) = self.conns.key_at(conn) {
             super::persist::schedule(self, key);
         }
@@ -156,6 +156,6 @@ impl Io {
 
 /// Queued bytes of an MQTT client, approximately.
 fn waiting_bytes(conn: &Conn) -> usize {
-    let pending = conn.mqtt.as_ref().map_or(0, |client| client.pending.bytes());
+    let pending = conn.session.mqtt().map_or(0, |client| client.pending.bytes());
     pending + conn.output.as_ref().map_or(0, |output| output.queue_bytes + output.turn_bytes)
 }

@@ -58,7 +58,7 @@ pub(super) fn yields(ctx: &mut Ctx, key: ConnKey, heir: Heir) {
     let Some(conn) = ctx.io.conns.get_mut(key) else { return };
     let (is_closing, has_queue) =
         (conn.is_closing(), conn.output.as_ref().is_some_and(|output| !output.queue.is_empty()));
-    let Some(client) = &mut conn.mqtt else { return };
+    let Some(client) = conn.session.mqtt_mut() else { return };
     let (id, outlives) = (client.machine.client_id().into(), client.outlives());
     let (is_connecting, mut persistence) = (client.connecting.is_some(), None);
     let keeps = match heir {
@@ -119,8 +119,8 @@ pub fn depart(ctx: &mut Ctx) -> Vec<(ShardId, Box<Traveller>)> {
         };
         ctx.broker.disconnected(key, ctx.io.now, &mut ctx.io);
         ctx.io.input_bytes -= conn.unfinished_bytes();
-        let Conn { io, id, principal, kind, created_s, meter, input, mqtt, .. } = conn;
-        let Some(client) = mqtt else { unreachable!("clients of MQTT are called alone") };
+        let Conn { io, id, principal, kind, created_s, meter, input, mut session, .. } = conn;
+        let Some(client) = session.take_mqtt() else { unreachable!("clients of MQTT are called alone") };
         ctx.io.states.mqtt.clients -= 1;
         ctx.io.states.mqtt.sessions.connected -= usize::from(client.session.is_some());
         let connecting = client.connecting.as_ref().expect("who is connected is not called");

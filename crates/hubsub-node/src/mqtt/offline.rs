@@ -50,7 +50,7 @@ impl Io {
         let Some((key, offline)) = self.states.mqtt.sessions.at_mut(conn) else {
             // The connection may be closing.
             let closing = self.conns.at(conn).filter(|conn| conn.is_closing());
-            let takes = closing.and_then(|conn| conn.mqtt.as_deref()).is_some_and(|client| {
+            let takes = closing.and_then(|conn| conn.session.mqtt()).is_some_and(|client| {
                 let grant = client.outlives().then(|| client.grant(Via::Group(group), record)).flatten();
                 grant.is_some_and(|grant| grant.qos > Qos::AtMostOnce)
             });

@@ -20,14 +20,14 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
     let second = ctx.io.second();
     let conn = ctx.io.conns.get_mut(key)?;
     conn.active_s = second;
-    if let Some(client) = &mut conn.mqtt {
+    if let Some(client) = conn.session.mqtt_mut() {
         client.is_blocked = client.unconfirmed > 0 && is_publish(input);
         if client.is_blocked {
             return None;
         }
     }
     let mut first = Decoder::of_client();
-    if let Some(client) = &mut conn.mqtt
+    if let Some(client) = conn.session.mqtt_mut()
         && let Some((message, len)) = client.decoder.publish(input, &limits)
     {
         ctx.io.metrics.mqtt_packets_total.add(1);
@@ -37,7 +37,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
         }
         return Some(len);
     }
-    let decoder = conn.mqtt.as_mut().map_or(&mut first, |client| &mut client.decoder);
+    let decoder = conn.session.mqtt_mut().map_or(&mut first, |client| &mut client.decoder);
     let before = decoder.clone();
     match decoder.decode(input, &limits) {
         Ok(Decoded::Packet { packet: Packet::Connect(connect), len }) => {

@@ -61,7 +61,7 @@ impl Ctx {
 
 /// The session of a slot, beside its connection or offline.
 fn place_of(io: &mut Io, key: ConnKey) -> Option<SessionPlace<'_>> {
-    match io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut()) {
+    match io.conns.get_mut(key).and_then(|conn| conn.session.mqtt_mut()) {
         Some(client) => Some(SessionPlace::Connected(client)),
         None => io.states.mqtt.sessions.get_mut(key).map(SessionPlace::Offline),
     }
@@ -69,7 +69,7 @@ fn place_of(io: &mut Io, key: ConnKey) -> Option<SessionPlace<'_>> {
 
 /// The session data of a slot.
 pub(super) fn session_of(io: &mut Io, key: ConnKey) -> Option<&mut Session> {
-    match io.conns.get_mut(key).and_then(|conn| conn.mqtt.as_deref_mut()) {
+    match io.conns.get_mut(key).and_then(|conn| conn.session.mqtt_mut()) {
         Some(client) => client.session.as_deref_mut(),
         None => io.states.mqtt.sessions.session_mut(key),
     }

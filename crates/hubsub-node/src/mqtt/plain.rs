@@ -10,7 +10,8 @@ impl Io {
     /// Reclassifies a client after a change of its subscriptions, its queue or its gaps.
     pub(super) fn update_plain(&mut self, conn: u32) {
         if let Some(c) = self.conns.at_mut(conn) {
-            c.plain = c.mqtt.as_ref().map_or(Plain::No, |client| client.plain());
+            let plain = c.session.mqtt().map_or(Plain::No, |client| client.plain());
+            c.session.set_plain(plain);
         }
     }
 
@@ -18,7 +19,7 @@ impl Io {
     #[inline]
     pub(crate) fn deliver_plain(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> bool {
         let Some(c) = self.conns.at_mut(conn) else { return false };
-        let Some(v5) = c.plain.v5(via, record) else { return false };
+        let Some(v5) = c.session.plain().v5(via, record) else { return false };
         let output = c.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
         if !output.queue.is_empty() {
             return false;

@@ -212,7 +212,7 @@ impl Io {
     /// True if a client has taken enough output to receive more retained messages.
     fn has_room_for_entries(&self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return false };
-        let Some(client) = &conn.mqtt else { return false };
+        let Some(client) = conn.session.mqtt() else { return false };
         let has_room = |o: &crate::io::output::Output| {
             o.queue.is_empty() && o.turn_bytes < self.limits.retained_page_bytes as usize
         };
@@ -236,7 +236,7 @@ impl Io {
     fn send_entry(&mut self, key: ConnKey, filter: &[u8], row: &Record) {
         let now_us = self.now.wall_us;
         let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
-        let Some(client) = &conn.mqtt else { return };
+        let Some(client) = conn.session.mqtt() else { return };
         let is_own = is_publisher(&row.publisher, client.machine.client_id());
         let Some(grant) = client.machine.grant_kept(filter, is_own) else { return };
         let Some(kept) = Kept::of(row).filter(|_| !is_expired(row, now_us)) else { return };

@@ -19,7 +19,8 @@ const PUMP_BYTES: usize = 64 * 1024;
 impl Io {
     /// Sends an MQTT client its queued records, as far as window and socket have room.
     pub(crate) fn pump_mqtt(&mut self, key: ConnKey) {
-        let is_connecting = |conn: &Conn| conn.mqtt.as_ref().is_none_or(|client| client.connecting.is_some());
+        let is_connecting =
+            |conn: &Conn| conn.session.mqtt().is_none_or(|client| client.connecting.is_some());
         if self.conns.get(key).is_none_or(is_connecting)
             || !self.send_again_mqtt(key)
             || !self.send_prepared(key)
@@ -30,7 +31,7 @@ impl Io {
         loop {
             let Some(c) = self.conns.get_mut(key).filter(|c| !c.is_closing()) else { return };
             let has_room = has_room(c);
-            let Some(client) = c.mqtt.as_mut().filter(|_| has_room) else { return };
+            let Some(client) = c.session.mqtt_mut().filter(|_| has_room) else { return };
             let item = match client.next_queued() {
                 Next::Ready(item) => item,
                 Next::Record => return super::persist::schedule(self, key),
@@ -79,7 +80,7 @@ impl Io {
         loop {
             let Some(conn) = self.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return false };
             let has_room = has_room(conn);
-            let Some(client) = &mut conn.mqtt else { return true };
+            let Some(client) = conn.session.mqtt_mut() else { return true };
             let Prepared { message, grant, group, under, .. } = match client.next_prepared(has_room) {
                 Next::Ready(prepared) => prepared,
                 Next::None => return true,
@@ -130,7 +131,7 @@ impl Io {
         under: Option<Under>,
     ) {
         let Some(c) = self.conns.at_mut(conn) else { return };
-        let Some(client) = &mut c.mqtt else { return };
+        let Some(client) = c.session.mqtt_mut() else { return };
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let before = arena.len();
         let outgoing = Outgoing { content, grant, queued, way, under };

@@ -16,7 +16,7 @@ pub fn list_sessions(ctx: &Ctx, id: Option<&str>, after: Option<&str>, limit: us
     let offline = io.states.mqtt.sessions.iter().filter(|(_, offline)| is_meant(&offline.id));
     let offline = offline.map(|(_, offline)| of_offline(offline, io.shard.0, now_ms));
     let connected = io.conns.iter().filter_map(|(_, conn)| {
-        let client = conn.mqtt.as_deref().filter(|client| client.outlives())?;
+        let client = conn.session.mqtt().filter(|client| client.outlives())?;
         let is_meant = is_meant(client.machine.client_id());
         is_meant.then(|| of_client(client, conn.id, io.shard.0))
     });
@@ -39,7 +39,7 @@ pub fn end_session(ctx: &mut Ctx, id: &str) -> u64 {
         .map(|(key, _)| key)
         .collect();
     let is_its = |client: &Client| client.outlives() && client.machine.client_id() == id;
-    let conns = ctx.io.conns.iter().filter(|(_, conn)| conn.mqtt.as_deref().is_some_and(is_its));
+    let conns = ctx.io.conns.iter().filter(|(_, conn)| conn.session.mqtt().is_some_and(is_its));
     let connected: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
     for &key in &offline {
         session::end(ctx, key);

@@ -114,14 +114,16 @@ pub(super) fn take_over(ctx: &mut Ctx, key: ConnKey, found: Found, epoch: u64) {
     if let Some(will) = offline.take_due_will(now_ms) {
         publish_will(ctx, key, *will, &id);
     }
-    let Some(mut client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.mqtt.take()) else { return };
+    let Some(mut client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.session.take_mqtt()) else {
+        return;
+    };
     ctx.io.insert_restored(key, offline, queue);
     offline::resume(&mut ctx.io, key, &mut client);
     if let Some(connecting) = &mut client.connecting {
         connecting.is_resumed = true;
     }
     if let Some(conn) = ctx.io.conns.get_mut(key) {
-        conn.mqtt = Some(client);
+        conn.session.put_mqtt(client);
     }
     ctx.io.metrics.mqtt_session_takeovers_total.add(1);
     follow(ctx, key, &filters);

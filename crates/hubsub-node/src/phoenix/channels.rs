@@ -6,6 +6,7 @@
 use crate::context::Ctx;
 use crate::context::encoding::{write_message, write_text};
 use crate::context::io::Io;
+use crate::context::session::Session;
 use crate::io::access;
 use crate::io::output::{Pending, Slot};
 use crate::presence;
@@ -25,7 +26,7 @@ const NO_MEMBER: &str = "no member; hint: join with {\"presence\": {\"key\": …
 pub(super) fn act(ctx: &mut Ctx, key: ConnKey, action: Action<'_>) -> Option<Joined> {
     match action {
         Action::Send(message) => {
-            let version = ctx.io.conns.get(key)?.phoenix_version?;
+            let Session::Phoenix(version, _) = ctx.io.conns.get(key)?.session else { return None };
             ctx.io.push(key, |out, _| write_message(out, version, &message));
         }
         Action::Leave { topic } => {
@@ -184,7 +185,7 @@ fn text_of_outcome(answer: &phoenix::Answer, outcome: Result<(), ErrorCode>) -> 
 /// Completes a join. Returns its reply; records that wait for it may follow.
 fn settle_join(io: &mut Io, key: ConnKey, topic: &str, attached: Result<Attached, ErrorCode>) -> Vec<u8> {
     let mut reply = Vec::new();
-    let Some(client) = io.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else {
+    let Some(client) = io.conns.get_mut(key).and_then(|conn| conn.session.browser_mut()) else {
         return reply;
     };
     let is_done = attached.is_ok();

@@ -19,6 +19,7 @@ pub(crate) mod state;
 use crate::context::Ctx;
 use crate::context::conn::{Flags, append};
 use crate::context::io::{Io, Timer};
+use crate::context::session::Session;
 use crate::io::log_lines::Level;
 use hubsub_types::ConnKey;
 use hubsub_wire::phoenix::{Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Socket, Taken};
@@ -37,7 +38,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &mut [u8]) -> Option<usize> {
     let max = ctx.io.limits.phoenix_message_bytes_max;
     let conn = ctx.io.conns.get_mut(key)?;
     conn.active_s = second;
-    let Some(client) = &mut conn.phoenix else {
+    let Some(client) = conn.session.browser_mut() else {
         return (!conn.is_closing() && !input.is_empty()).then(|| begin(&mut ctx.io, key, input));
     };
     client.socket.heard(now_ms);
@@ -119,15 +120,15 @@ pub fn admit(io: &mut Io, key: ConnKey, connect: &Connect<'_>) {
     let Some(conn) = io.conns.get_mut(key) else { return };
     conn.flags.set(Flags::HANDSHAKED, true);
     conn.flags.set(Flags::POSITIONS, connect.positions);
-    conn.phoenix_version = Some(connect.version);
-    conn.phoenix = Some(Box::new(Client {
+    let browser = Client {
         socket: Socket::new(connect.version, now_ms),
         decoder: Decoder::new(Peer::Client),
         message: Vec::new(),
         waiting: None,
         is_early: false,
         was_told: false,
-    }));
+    };
+    conn.session = Session::Phoenix(connect.version, Some(Box::new(browser)));
     io.states.phoenix.clients += 1;
     io.timers.set(now_ms + io.states.phoenix.rules.silence_ms_max, Timer::Heartbeat(key));
 }
@@ -138,7 +139,7 @@ pub fn heard(io: &mut Io, key: ConnKey) {
     if let Some(conn) = io.conns.get_mut(key) {
         conn.active_s = second;
         conn.flags.set(Flags::HANDSHAKED, true);
-        conn.phoenix.iter_mut().for_each(|client| client.socket.heard(now_ms));
+        conn.session.browser_mut().into_iter().for_each(|client| client.socket.heard(now_ms));
     }
 }
 
@@ -147,7 +148,7 @@ fn take(ctx: &mut Ctx, key: ConnKey, kind: Kind, bytes: &[u8]) {
     let limits = PushLimits { topic_bytes_max: ctx.io.limits.topic_bytes_max as usize };
     let rules = Rc::clone(&ctx.io.states.phoenix.rules);
     let now_ms = ctx.io.now.mono_ms;
-    let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else { return };
+    let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.session.browser_mut()) else { return };
     let version = client.socket.version();
     let read = match kind {
         Kind::Text => match std::str::from_utf8(bytes) {
@@ -168,7 +169,7 @@ fn take(ctx: &mut Ctx, key: ConnKey, kind: Kind, bytes: &[u8]) {
     let mut joined = None;
     let taken = socket
         .receive(&push, &rules, &mut |action| joined = channels::act(ctx, key, action).or(joined.take()));
-    let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) else { return };
+    let Some(client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.session.browser_mut()) else { return };
     client.socket = socket;
     match taken {
         Taken::Waits => {
@@ -190,7 +191,7 @@ pub fn look_for_silence(io: &mut Io, key: ConnKey) {
     let Some(conn) = io.conns.get_mut(key).filter(|conn| !conn.is_closing()) else { return };
     // A long-polling browser sends requests even while it is paused, and nothing else ends it if it is gone.
     let is_paused = conn.flags.any(Flags::PAUSED) && !conn.io.is_polled();
-    let Some(client) = &mut conn.phoenix else { return };
+    let Some(client) = conn.session.browser_mut() else { return };
     if is_paused {
         client.socket.heard(now_ms);
     }
@@ -205,7 +206,7 @@ pub fn look_for_silence(io: &mut Io, key: ConnKey) {
 
 /// Closes a browser's connection and sends the reason; does nothing for other clients.
 pub fn end(io: &mut Io, key: ConnKey, why: End) {
-    let is_there = |conn: &crate::context::conn::Conn| conn.phoenix.is_some() && !conn.is_closing();
+    let is_there = |conn: &crate::context::conn::Conn| conn.session.browser().is_some() && !conn.is_closing();
     if !io.conns.get(key).is_some_and(is_there) {
         return;
     }
@@ -226,7 +227,7 @@ fn log_end(io: &Io, key: ConnKey, why: String) {
 }
 
 fn close(io: &mut Io, key: ConnKey, code: CloseCode, words: &str) {
-    if let Some(client) = io.conns.get_mut(key).and_then(|conn| conn.phoenix.as_mut()) {
+    if let Some(client) = io.conns.get_mut(key).and_then(|conn| conn.session.browser_mut()) {
         client.was_told = true;
     }
     io.push(key, |out, _| write_close(out, code, words, None));

@@ -22,6 +22,7 @@ use super::state::{PollMail, What};
 use crate::context::Ctx;
 use crate::context::conn::{Conn, Flags, append};
 use crate::context::io::{Io, Timer};
+use crate::context::session::Session;
 use crate::io::listener::ListenerKind;
 use crate::io::origin_check::fields_for;
 use crate::io::transport::{Asker, Polled, Transport};
@@ -54,7 +55,7 @@ pub(crate) fn request(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>, body: 
         (Err(status), _) => refuse(ctx, &asker, status),
         (Ok(what), Some(token)) => {
             if let Some(conn) = io.conns.get_mut(key) {
-                conn.io.await_answer(true);
+                conn.session = Session::Http(true);
             }
             // The response ends the wait.
             match ShardId(token.shard) {
@@ -281,7 +282,9 @@ fn answer(ctx: &mut Ctx, asker: &Asker, write: impl FnOnce(&mut Vec<u8>)) {
 /// Writes the response to a request of a connection of this shard.
 fn answered(io: &mut Io, key: ConnKey, bytes: &[u8], is_last: bool) {
     let Some(conn) = io.conns.get_mut(key) else { return };
-    conn.io.await_answer(false);
+    if let Session::Http(waits) = &mut conn.session {
+        *waits = false;
+    }
     if conn.flags.any(Flags::PAUSED) {
         io.answered.push(key);
     }

@@ -6,6 +6,7 @@ use super::shown::Forms;
 use super::{PresenceMail, Shown, Told, room_bytes_max, tell_home};
 use crate::context::Ctx;
 use crate::context::io::TURN_BYTES;
+use crate::context::session::Session;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::presence::Member;
@@ -391,6 +392,8 @@ enum Reads {
 
 fn reads(ctx: &Ctx, conn: ConnKey) -> Option<Reads> {
     let conn = ctx.io.conns.get(conn).filter(|conn| !conn.is_closing())?;
-    let page = conn.phoenix_version.map(Reads::Page);
-    page.or_else(|| conn.mqtt.as_ref().map(|_| Reads::Device))
+    match &conn.session {
+        Session::Phoenix(version, _) => Some(Reads::Page(*version)),
+        session => session.mqtt().map(|_| Reads::Device),
+    }
 }

@@ -1,6 +1,7 @@
 //! The cost of many members in a room, and of a connection in many rooms.
 
 use super::*;
+use crate::context::session::Session;
 use crate::io::output::Piece;
 use crate::lone::Lone;
 use hubsub_types::shared::Shared;
@@ -13,7 +14,7 @@ const ROOM: &str = "crowd";
 /// A Phoenix client that has joined the room under this key.
 fn page(lone: &mut Lone, key: &str) -> (ConnKey, TcpStream) {
     let (conn, peer) = lone.connect();
-    lone.ctx.io.conns.get_mut(conn).unwrap().phoenix_version = Some(Version::V2);
+    lone.ctx.io.conns.get_mut(conn).unwrap().session = Session::Phoenix(Version::V2, None);
     let who = Some((key.into(), (*b"{}").into()));
     let wish = Wish { topic: ROOM, room: ROOM.as_bytes(), who, watches: true, request: None };
     let seat = reserve(&mut lone.ctx, conn, wish).unwrap();

@@ -4,6 +4,7 @@ use super::client::{CLIENT_NAMES, check_name, set_name};
 use super::{Args, NOT_A_NUMBER, SYNTAX, cluster, error, integer, is, is_subscribed, ok, quoting};
 use crate::context::Ctx;
 use crate::context::conn::Flags;
+use crate::context::session::Session;
 use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, PrincipalId};
 use hubsub_wire::resp::{self, Proto};
@@ -66,7 +67,7 @@ pub fn reset(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
         ctx.broker.unsubscribe_pattern(key, &pattern, &mut ctx.io);
     }
     let Some(conn) = ctx.io.conns.get_mut(key) else { return };
-    conn.proto = Proto::Resp2;
+    conn.session = Session::Redis(Proto::Resp2);
     conn.principal = PrincipalId::default();
     // A skip of this reply remains.
     for flag in [Flags::POSITIONS, Flags::REPLY_OFF, Flags::NO_EVICT, Flags::NO_TOUCH] {
@@ -96,7 +97,7 @@ pub fn auth(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
 /// `HELLO [version [AUTH user password] [SETNAME name]]`.
 pub fn hello(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let proto = match args.get(1).map(|version| integer(version)) {
-        None => ctx.io.conns.get(key).map_or(Proto::Resp2, |c| c.proto),
+        None => ctx.io.conns.get(key).map_or(Proto::Resp2, |c| c.session.proto()),
         Some(Some(2)) => Proto::Resp2,
         Some(Some(3)) => Proto::Resp3,
         Some(Some(_)) => return error(ctx, key, "NOPROTO unsupported protocol version"),
@@ -107,7 +108,7 @@ pub fn hello(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     }
     let mode = if cluster::is_client(ctx, key) { "cluster" } else { "standalone" };
     let Some(conn) = ctx.io.conns.get_mut(key) else { return };
-    conn.proto = proto;
+    conn.session = Session::Redis(proto);
     let id = conn.id;
     ctx.io.reply_before_records(key, |out, proto| {
         resp::map_header(out, proto, 7);

@@ -161,7 +161,7 @@ pub fn subscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
             error(ctx, key, &*refused.resp_line());
         }
         Outcome::Later => {
-            let Some(proto) = ctx.io.conns.get(key).map(|c| c.proto) else { return };
+            let Some(proto) = ctx.io.conns.get(key).map(|c| c.session.proto()) else { return };
             ctx.io.wait(key, Pending::Start(topic.into(), count, proto));
         }
     }
@@ -190,7 +190,7 @@ fn consume(ctx: &mut Ctx, key: ConnKey, topic: &[u8], group: &[u8]) {
             error(ctx, key, &*refused.resp_line());
         }
         Outcome::Later => {
-            let Some(proto) = ctx.io.conns.get(key).map(|c| c.proto) else { return };
+            let Some(proto) = ctx.io.conns.get(key).map(|c| c.session.proto()) else { return };
             ctx.io.wait(key, Pending::Confirm(frame(proto)));
         }
     }

@@ -62,7 +62,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
         }
     };
     conn.command = index;
-    let is_resp2 = conn.proto == Proto::Resp2;
+    let is_resp2 = conn.session.proto() == Proto::Resp2;
     let is_of_cluster = conn.kind == ListenerKind::RedisCluster;
     let is_queued = conn.extra.as_ref().is_some_and(|e| e.transaction.is_some()) && command.is_queued();
     if !command.accepts(args.len()) {

@@ -71,7 +71,7 @@ fn publish_to(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, topic: &[u8], p
 /// True if a client may receive its own publish: it then gets the reply first, as in Redis since 7.2. Within
 /// EXEC all records wait for the end of the array anyway, and a subscribed RESP2 client cannot publish.
 fn may_come_back(ctx: &Ctx, key: ConnKey) -> bool {
-    let is_resp3 = ctx.io.conns.get(key).is_some_and(|conn| conn.proto == resp::Proto::Resp3);
+    let is_resp3 = ctx.io.conns.get(key).is_some_and(|conn| conn.session.proto() == resp::Proto::Resp3);
     is_resp3 && is_receiver(ctx, key)
 }
 
@@ -159,7 +159,7 @@ fn confirm<T>(
             error(ctx, key, &*refused.resp_line());
         }
         Outcome::Later => {
-            let Some(proto) = ctx.io.conns.get(key).map(|c| c.proto) else { return };
+            let Some(proto) = ctx.io.conns.get(key).map(|c| c.session.proto()) else { return };
             let mut frame = Vec::new();
             resp::subscription(&mut frame, proto, kind, Some(name), count);
             ctx.io.wait(key, Pending::Confirm(frame));

@@ -11,7 +11,7 @@ pub(crate) fn is_meant(ctx: &Ctx, filter: &ClientFilter, key: ConnKey, conn: &Co
     !conn.is_closing()
         && (filter.ids.is_empty() || filter.ids.binary_search(&conn.id).is_ok())
         && (filter.client_ids.is_empty()
-            || conn.mqtt.as_ref().is_some_and(|c| c.is_any_of(&filter.client_ids)))
+            || conn.session.mqtt().is_some_and(|c| c.is_any_of(&filter.client_ids)))
         && filter.except != Some(conn.id)
         && u64::from(ctx.io.second().saturating_sub(conn.created_s)) >= filter.age_s_min
         && filter.user.as_ref().is_none_or(|user| user == "default")
@@ -41,8 +41,8 @@ pub(crate) fn client_info(ctx: &Ctx, key: ConnKey, conn: &Conn) -> ClientInfo {
         flags.push('N');
     }
     let output = conn.output.as_deref();
-    let machine = conn.mqtt.as_ref().map(|client| &client.machine);
-    let pending = conn.mqtt.as_ref().map(|client| &client.pending);
+    let machine = conn.session.mqtt().map(|client| &client.machine);
+    let pending = conn.session.mqtt().map(|client| &client.pending);
     ClientInfo {
         id: conn.id,
         shard: ctx.io.shard.0,
@@ -55,7 +55,7 @@ pub(crate) fn client_info(ctx: &Ctx, key: ConnKey, conn: &Conn) -> ClientInfo {
         },
         lib_name: extra.map_or_else(String::new, |e| e.lib_name.to_string()),
         lib_ver: extra.map_or_else(String::new, |e| e.lib_ver.to_string()),
-        protocol: conn.protocol(),
+        protocol: conn.session.name(),
         age_s: u64::from(second - conn.created_s.min(second)),
         idle_s: u64::from(second - conn.active_s.min(second)),
         flags,

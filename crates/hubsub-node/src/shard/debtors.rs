@@ -5,8 +5,9 @@
 //! Invariant: a sum is what its connections count, `Output::counted_replies` and `Conn::unfinished_bytes`.
 
 use crate::context::Ctx;
-use crate::context::conn::{Conn, Dialect, Flags, UNFINISHED};
+use crate::context::conn::{Conn, Flags, UNFINISHED};
 use crate::context::io::Io;
+use crate::context::session::Session;
 use crate::io::log_lines::Level;
 use hubsub_mqtt::Fault;
 use hubsub_types::ConnKey;
@@ -46,11 +47,11 @@ fn drop_unfinished(ctx: &mut Ctx, key: ConnKey) {
         // Its final reply is already written.
         return ctx.io.close_now(key);
     }
-    match conn.dialect() {
-        _ if conn.is_mqtt() => crate::mqtt::end(ctx, key, Fault::of(Reason::QuotaExceeded)),
-        Dialect::Phoenix(_) => crate::phoenix::end(&mut ctx.io, key, End::Debtor),
-        _ if conn.io.is_http() => crate::http::refuse_debtor(&mut ctx.io, key),
-        _ => {
+    match &conn.session {
+        Session::Mqtt(..) => crate::mqtt::end(ctx, key, Fault::of(Reason::QuotaExceeded)),
+        Session::Phoenix(..) => crate::phoenix::end(&mut ctx.io, key, End::Debtor),
+        Session::Http(_) | Session::Events => crate::http::refuse_debtor(&mut ctx.io, key),
+        Session::Redis(_) => {
             conn.extra().was_told = true;
             ctx.io.push(key, |out, _| {
                 resp::error(out, format!("ERR {UNFINISHED}; hint: input_shard_bytes_max"))

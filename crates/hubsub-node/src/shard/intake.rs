@@ -2,9 +2,11 @@
 //! and commands that a paused connection may not execute yet, are kept with the connection.
 
 use super::Shard;
+use crate::context::Ctx;
 use crate::context::conn::{Conn, Flags, Input, append};
 use crate::context::io::{Io, TURN_BYTES};
 use crate::context::refusals;
+use crate::context::session::Session;
 use crate::http;
 use crate::io::log_lines::Level;
 use crate::io::meter::BYTES_IN;
@@ -40,7 +42,7 @@ impl Shard {
         }
         let unfinished = conn.io.unfinished_bytes();
         self.clock.split(false);
-        let got = conn.io.read(&mut self.scratch);
+        let got = conn.read(&mut self.scratch);
         self.clock.split(true);
         self.ctx.io.input_bytes += conn.io.unfinished_bytes();
         self.ctx.io.input_bytes -= unfinished;
@@ -50,7 +52,7 @@ impl Shard {
             Ok(0) => self.ctx.io.close_soon(key),
             Ok(n) => {
                 self.ctx.io.metrics.bytes_in_total.add(n as u64);
-                if conn.is_mqtt() {
+                if conn.session.is_mqtt() {
                     self.ctx.io.metrics.mqtt_bytes_in_total.add(n as u64);
                 }
                 conn.meter.totals[BYTES_IN] += n as u64;
@@ -153,14 +155,25 @@ impl Shard {
         }
     }
 
-    /// Executes the complete commands of `input`; returns how many bytes it used.
+    /// Executes what is complete of `input`; returns how many bytes it used.
     fn execute(&mut self, key: ConnKey, input: &mut [u8], decoder: &mut Decoder) -> usize {
-        match self.ctx.io.conns.get(key) {
-            Some(conn) if conn.io.is_phoenix() => return self.execute_phoenix(key, input),
-            Some(conn) if conn.io.is_http() => return self.execute_http(key, input),
-            Some(conn) if conn.kind.is_mqtt() => return self.execute_mqtt(key, input),
-            _ => {}
+        let Some(conn) = self.ctx.io.conns.get(key) else { return input.len() };
+        match conn.session {
+            Session::Redis(_) => self.execute_redis(key, input, decoder),
+            Session::Mqtt(..) => self.execute_each(key, input, |ctx, input| {
+                (!input.is_empty()).then(|| mqtt::execute(ctx, key, input)).flatten()
+            }),
+            Session::Phoenix(..) => {
+                self.execute_each(key, input, |ctx, input| phoenix::execute(ctx, key, input))
+            }
+            Session::Http(_) | Session::Events => {
+                self.execute_each(key, input, |ctx, input| http::execute(ctx, key, input))
+            }
         }
+    }
+
+    /// Executes the complete commands of a Redis client.
+    fn execute_redis(&mut self, key: ConnKey, input: &[u8], decoder: &mut Decoder) -> usize {
         let limits = decode_limits(&self.ctx.io);
         let mut used = 0;
         while used < input.len() {
@@ -206,36 +219,16 @@ impl Shard {
         used
     }
 
-    /// As [`Shard::execute`], for an MQTT client.
-    fn execute_mqtt(&mut self, key: ConnKey, input: &[u8]) -> usize {
+    /// Executes packets, frames or requests: `one` executes the first of its input and returns its length, or `None`
+    /// if it is incomplete or has to wait. A browser's message may wait with no input after it.
+    fn execute_each(
+        &mut self,
+        key: ConnKey,
+        input: &mut [u8],
+        one: impl Fn(&mut Ctx, &mut [u8]) -> Option<usize>,
+    ) -> usize {
         let mut used = 0;
-        while used < input.len() {
-            let Some(len) = mqtt::execute(&mut self.ctx, key, &input[used..]) else {
-                if must_pause(&self.ctx.io, key) {
-                    self.pause(key);
-                }
-                break;
-            };
-            used += len;
-            if self.ctx.io.turn_bytes() > TURN_BYTES {
-                super::turn::flush(&mut self.ctx);
-            }
-            match self.ctx.io.conns.get(key) {
-                Some(conn) if !conn.is_closing() => {}
-                _ => return input.len(),
-            }
-            if must_pause(&self.ctx.io, key) {
-                self.pause(key);
-                break;
-            }
-        }
-        used
-    }
-
-    /// As [`Shard::execute`], for a browser.
-    fn execute_phoenix(&mut self, key: ConnKey, input: &mut [u8]) -> usize {
-        let mut used = 0;
-        while let Some(len) = phoenix::execute(&mut self.ctx, key, &mut input[used..]) {
+        while let Some(len) = one(&mut self.ctx, &mut input[used..]) {
             used += len;
             if self.ctx.io.turn_bytes() > TURN_BYTES {
                 super::turn::flush(&mut self.ctx);
@@ -253,31 +246,11 @@ impl Shard {
         used
     }
 
-    /// As [`Shard::execute`], for an HTTP client of the WebSocket listener.
-    fn execute_http(&mut self, key: ConnKey, input: &[u8]) -> usize {
-        let mut used = 0;
-        while let Some(len) = http::execute(&mut self.ctx, key, &input[used..]) {
-            used += len;
-            if self.ctx.io.turn_bytes() > TURN_BYTES {
-                super::turn::flush(&mut self.ctx);
-            }
-            let conn = self.ctx.io.conns.get_mut(key);
-            if let Some(conn) = conn.filter(|conn| conn.io.awaits_answer()) {
-                // It is not in `paused`, which is checked every turn: thousands may wait. The response resumes it.
-                conn.flags.set(Flags::PAUSED, true);
-                break;
-            }
-            if must_pause(&self.ctx.io, key) {
-                self.pause(key);
-                break;
-            }
-        }
-        used
-    }
-
     fn pause(&mut self, key: ConnKey) {
-        if let Some(conn) = self.ctx.io.conns.get_mut(key) {
-            conn.flags.set(Flags::PAUSED, true);
+        let Some(conn) = self.ctx.io.conns.get_mut(key) else { return };
+        conn.flags.set(Flags::PAUSED, true);
+        // Thousands of HTTP clients may wait, and `paused` is checked every turn: their response resumes them.
+        if !conn.session.awaits_answer() {
             self.paused.push(key);
             self.ctx.io.metrics.pauses_total.add(1);
         }
@@ -299,9 +272,9 @@ impl Shard {
             if let Some(mut input) = conn.input.take() {
                 self.ctx.io.input_bytes -= std::mem::take(&mut input.counted);
                 self.execute_kept(key, *input);
-            } else if conn.phoenix.is_some() {
-                // A message may wait with no input after it.
-                self.execute_phoenix(key, &mut []);
+            } else if conn.session.browser().is_some() {
+                let mut decoder = Decoder::default();
+                self.execute(key, &mut [], &mut decoder);
             }
             self.ready.push(key);
         }
@@ -313,17 +286,16 @@ impl Shard {
 /// replies while a shard is congested, or it waits for a log that lags.
 pub(super) fn must_pause(io: &Io, key: ConnKey) -> bool {
     let Some(conn) = io.conns.get(key) else { return false };
-    if let Some(client) = &conn.mqtt {
-        let unread = conn.output.as_ref().map_or(0, |output| output.pending_bytes());
-        let (is_congested, log_is_behind) = (|| io.mailer.any_congested(), || io.log_is_behind());
-        return unread as u64 >= io.limits.reply_bytes_max
-            || client.must_pause(io.limits.pending_per_client_max, is_congested, log_is_behind);
-    }
-    if conn.phoenix.as_ref().is_some_and(|client| client.waits()) {
-        return true;
-    }
-    if conn.io.awaits_answer() {
-        return true;
+    match &conn.session {
+        Session::Mqtt(_, Some(client)) => {
+            let unread = conn.output.as_ref().map_or(0, |output| output.pending_bytes());
+            let (is_congested, log_is_behind) = (|| io.mailer.any_congested(), || io.log_is_behind());
+            return unread as u64 >= io.limits.reply_bytes_max
+                || client.must_pause(io.limits.pending_per_client_max, is_congested, log_is_behind);
+        }
+        Session::Phoenix(_, Some(browser)) if browser.waits() => return true,
+        Session::Http(true) => return true,
+        _ => {}
     }
     let Some(output) = &conn.output else { return false };
     if output.slots.is_empty() && output.queue.is_empty() {

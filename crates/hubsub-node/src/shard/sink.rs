@@ -2,9 +2,10 @@
 //! to the log, to links or to other shards.
 
 use crate::consumers::state::Wanted;
-use crate::context::conn::{Conn, Dialect, Flags};
+use crate::context::conn::{Conn, Flags};
 use crate::context::encoding::write_gap;
 use crate::context::io::Io;
+use crate::context::session::Session;
 use crate::http;
 use crate::io::output::Pending;
 use crate::io::questions::Part;
@@ -43,7 +44,7 @@ impl Sink for Io {
         if c.is_closing() {
             return deliver_to_closing(self, conn, via, record);
         }
-        if c.mqtt.is_some() {
+        if c.session.mqtt().is_some() {
             if self.deliver_plain(conn, via, record) {
                 return Delivery::Taken;
             }
@@ -60,7 +61,7 @@ impl Sink for Io {
 
     fn squeeze(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>, policy: OnSlow, on_gap: OnGap) {
         let Some(c) = self.conns.at(conn) else { return };
-        if c.mqtt.is_some() {
+        if c.session.mqtt().is_some() {
             return self.squeeze_mqtt(conn, via, record, policy, on_gap);
         }
         self.squeeze_queue(conn, via, record, policy, on_gap);
@@ -77,7 +78,8 @@ impl Sink for Io {
         if self.note_gap_mqtt(conn, topic, from, to) {
             return;
         }
-        if let Some(dialect) = self.conns.get(key).filter(|c| c.hears_of_gaps()).map(Conn::dialect) {
+        if let Some(dialect) = self.conns.get(key).filter(|c| c.hears_of_gaps()).map(|c| c.session.dialect())
+        {
             self.push_behind(key, |out, _| write_gap(out, dialect, topic, from, to));
         } else if on_gap == OnGap::Disconnect {
             self.close(conn, CloseReason::Gap);
@@ -143,7 +145,7 @@ impl Sink for Io {
 
     fn wants_replay(&self, conn: u32) -> bool {
         let Some(c) = self.conns.at(conn) else { return self.reads_offline(conn) };
-        if c.mqtt.is_some() {
+        if c.session.mqtt().is_some() {
             return !c.is_closing() && Io::wants_replay_mqtt(c);
         }
         !c.is_closing() && c.output.as_ref().is_none_or(|o| o.pending_bytes() < REPLAY_BELOW)
@@ -161,11 +163,11 @@ impl Sink for Io {
             // A session continues without its client.
             return (!self.own.is_at(conn)).then_some(Protocol::Mqtt);
         };
-        Some(match conn.dialect() {
-            _ if conn.mqtt.is_some() => Protocol::Mqtt,
-            Dialect::Redis(_) => Protocol::Redis,
-            Dialect::Phoenix(_) => Protocol::Phoenix,
-            Dialect::Events => Protocol::Events,
+        Some(match conn.session {
+            Session::Mqtt(..) => Protocol::Mqtt,
+            Session::Phoenix(..) => Protocol::Phoenix,
+            Session::Events => Protocol::Events,
+            Session::Redis(_) | Session::Http(_) => Protocol::Redis,
         })
     }
 
@@ -221,13 +223,17 @@ impl Sink for Io {
             Asker::Retained { conn, number } => {
                 self.states.mqtt.retained.push((conn, Retained::Came(number, answer)));
             }
-            Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.mqtt.is_some()) => {
+            Asker::Client { conn, slot }
+                if self.conns.get(conn).is_some_and(|c| c.session.mqtt().is_some()) =>
+            {
                 self.answer_mqtt(conn, slot, answer);
             }
-            Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.phoenix.is_some()) => {
+            Asker::Client { conn, slot }
+                if self.conns.get(conn).is_some_and(|c| c.session.browser().is_some()) =>
+            {
                 crate::phoenix::channels::answer_phoenix(self, conn, slot, answer);
             }
-            Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.io.is_events()) => {
+            Asker::Client { conn, slot } if self.conns.get(conn).is_some_and(|c| c.session.is_events()) => {
                 http::answer(self, conn, slot, answer);
             }
             Asker::Client { conn, slot } if self.own.is_at(conn.index) => self.own.answer(slot, answer),
@@ -276,7 +282,7 @@ fn deliver_to_closing(io: &mut Io, conn: u32, via: Via<'_>, record: &RecordView<
     if let Via::Group(_) = via {
         return Delivery::Full;
     }
-    let client = io.conns.at(conn).and_then(|c| c.mqtt.as_ref());
+    let client = io.conns.at(conn).and_then(|c| c.session.mqtt());
     if client.is_some_and(|client| client.outlives()) {
         io.keep_for_session(conn, via, record);
     }

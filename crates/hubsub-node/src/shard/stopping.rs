@@ -79,7 +79,7 @@ pub(crate) fn part_before_leaving(ctx: &mut Ctx) {
 
 /// Closes the connections of recorded sessions, which continue offline.
 fn part_from_sessions(ctx: &mut Ctx) {
-    let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
+    let is_kept = |conn: &Conn| conn.session.mqtt().is_some_and(|client| client.is_recorded());
     let conns = ctx.io.conns.iter().filter(|(_, conn)| is_kept(conn));
     let keys: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
     for key in keys {
@@ -94,7 +94,7 @@ fn part_from_sessions(ctx: &mut Ctx) {
 
 /// Whether such connections are left, or session records are not confirmed.
 fn parts_from_sessions(ctx: &Ctx) -> bool {
-    let is_kept = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.is_recorded());
+    let is_kept = |conn: &Conn| conn.session.mqtt().is_some_and(|client| client.is_recorded());
     let records = |asked: &Asked| matches!(asked, Asked::Session(_));
     ctx.io.own.has_work() || ctx.io.own.awaits(records) || ctx.io.conns.iter().any(|(_, conn)| is_kept(conn))
 }
@@ -102,7 +102,7 @@ fn parts_from_sessions(ctx: &Ctx) -> bool {
 /// Whether nothing here waits for another shard, a commit or the control plane.
 fn is_quiet(ctx: &Ctx) -> bool {
     let waits = |slot: &Slot| matches!(slot, Slot::Waiting(_));
-    let waits_of_mqtt = |conn: &Conn| conn.mqtt.as_ref().is_some_and(|client| client.waits());
+    let waits_of_mqtt = |conn: &Conn| conn.session.mqtt().is_some_and(|client| client.waits());
     let mut outputs = ctx.io.conns.iter().filter_map(|(_, conn)| conn.output.as_ref());
     ctx.broker.stalled() == 0
         && ctx.broker.unlogged() == 0

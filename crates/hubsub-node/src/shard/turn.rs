@@ -65,7 +65,7 @@ pub(crate) fn reap(ctx: &mut Ctx) -> Vec<Transport> {
             waiting.push(key);
             continue;
         }
-        let outlives = conn.mqtt.as_ref().is_some_and(|client| client.outlives());
+        let outlives = conn.session.mqtt().is_some_and(|client| client.outlives());
         let left = if outlives {
             ctx.io.conns.vacate(key)
         } else {
@@ -78,18 +78,15 @@ pub(crate) fn reap(ctx: &mut Ctx) -> Vec<Transport> {
             ctx.io.reply_bytes -= output.counted_replies;
         }
         ctx.io.input_bytes -= conn.unfinished_bytes();
-        let was_told = (conn.mqtt.as_ref().is_some_and(|client| client.was_notified)
-            || conn.phoenix.as_ref().is_some_and(|client| client.was_told)
-            || conn.extra.as_ref().is_some_and(|extra| extra.was_told)
-            || conn.io.is_http())
+        let was_told = (conn.session.was_told() || conn.extra.as_ref().is_some_and(|extra| extra.was_told))
             && !conn.flags.any(Flags::CLOSE_NOW.or(Flags::ENDED));
-        if let Some(client) = conn.mqtt.take() {
+        if let Some(client) = conn.session.take_mqtt() {
             crate::mqtt::gone(ctx, key, client, outlives);
         }
-        ctx.io.states.phoenix.clients -= usize::from(conn.phoenix.is_some());
+        ctx.io.states.phoenix.clients -= usize::from(conn.session.browser().is_some());
         crate::presence::ends(ctx, key);
         ctx.broker.publisher_gone(key.index);
-        ctx.io.states.http.streams -= usize::from(conn.io.is_events());
+        ctx.io.states.http.streams -= usize::from(conn.session.is_events());
         if let Some(extra) = &mut conn.extra {
             crate::consumers::give_away(ctx, std::mem::take(&mut extra.consumed));
         }

@@ -4,7 +4,8 @@ mod browser;
 mod encoded;
 mod events;
 
-use super::conn::{Conn, Dialect, Flags};
+use super::conn::{Conn, Flags};
+use super::session::Dialect;
 use hubsub_route::{Namespace, RecordView, Via};
 use hubsub_types::Position;
 use hubsub_wire::phoenix::Version;
@@ -23,7 +24,7 @@ pub(crate) const EVENTS: usize = VARIANTS - 1;
 /// Index of a connection's encoding.
 #[inline]
 pub(crate) fn variant_of(conn: &Conn) -> usize {
-    let of_dialect = match conn.dialect() {
+    let of_dialect = match conn.session.dialect() {
         Dialect::Redis(Proto::Resp2) => 0,
         Dialect::Redis(Proto::Resp3) => 1,
         Dialect::Phoenix(Version::V1) => 4,

@@ -23,7 +23,7 @@ pub fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
         Ok(filter) => filter,
         Err(text) => return error(ctx, key, text),
     };
-    let Some(proto) = ctx.io.conns.get(key).map(|conn| conn.proto) else { return };
+    let Some(proto) = ctx.io.conns.get(key).map(|conn| conn.session.proto()) else { return };
     let ids = filter.ids.clone();
     filter.ids.sort_unstable();
     let write = move |out: &mut Vec<u8>, _, parts| {
