@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hubsub.api.traces import Part, Step, join
-from hubsub.cli.trace import _row
+from hubsub.api.traces import KINDS, Part, Step, first_steps, join
+from hubsub.cli.trace import TEXTS, _row
 
 
 def step(at_us: int, kind: str, node: str = "a") -> Step:
@@ -44,6 +44,18 @@ def test_the_first_records_are_in_order_of_their_positions_as_numbers() -> None:
     parts = [whole(position) for position in ("2-1", "1-10", "1-9")]
     assert [record.position for record in join(parts, 10)] == ["1-9", "1-10", "2-1"]
     assert [record.position for record in join(parts, 2)] == ["1-9", "1-10"]
+
+
+def test_steps_of_one_microsecond_are_in_the_order_in_which_they_happen() -> None:
+    (record,) = join([part("1-1", *(step(7, kind) for kind in reversed(KINDS)))], 1)
+    assert [each.kind for each in record.steps] == list(KINDS)
+    assert list(TEXTS) == list(KINDS)
+
+
+def test_a_part_has_the_first_records_whose_steps_fit() -> None:
+    records = [whole(position) for position in ("1-10", "1-9", "1-11")]
+    found = [[record.position for record in first_steps(records, most)] for most in (1, 2, 3, 4, 5, 6, 7)]
+    assert found == [[], ["1-9"], ["1-9"], *[["1-9", "1-10"]] * 2, *[["1-9", "1-10", "1-11"]] * 2]
 
 
 def test_a_line_has_the_time_since_the_first_step_the_place_and_the_peer() -> None:
