@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -16,6 +15,7 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import pytest
+from clients.mqtt import PUBACK
 from clients.raw import encode
 from clients.servers import Server, until
 from command_line import hubsub
@@ -84,9 +84,12 @@ def test_a_record_of_a_durable_room_is_logged_and_synced_before_it_is_committed(
 
 def test_a_publish_of_an_mqtt_client_is_followed(start: Start) -> None:
     server = start(1, {"mqtt": "127.0.0.1:0"}, classes=[CHAT])
-    numbers = count(1)
     with client(server, "writer") as device:
-        publish = lambda: device.publish("chat:1", b"x", qos=1, number=next(numbers))  # noqa: E731
+
+        def publish() -> None:
+            device.publish("chat:1", b"x", qos=1, number=1)
+            device.read(PUBACK)
+
         (record,) = traced(server, "chat:1", publish)
     assert kinds(record) == ["received", "committed", "acknowledged"]
 

@@ -205,10 +205,7 @@ fn answer<'py>(
             Part::Consumers(some) => consumers.extend(some),
             Part::Members(some) => members = some,
             Part::Occupancy(some) => occupancy.push(some),
-            Part::TraceSteps(some) => {
-                traced.is_full |= some.is_full;
-                traced.steps.extend(some.steps);
-            }
+            Part::TraceSteps(some) => traced.add(some),
             Part::Number(Ok(n)) => removed += n,
             Part::Rooms(Err(e)) | Part::Number(Err(e)) | Part::Refused(e) => return Ok(Err(e)),
             Part::History(part) => history = Some(part),

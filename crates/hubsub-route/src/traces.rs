@@ -79,6 +79,17 @@ pub struct Bounds {
     pub every: u64,
 }
 
+/// The positions of which a shard has all steps, as epoch and seq.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Window {
+    /// Those up to this one gave way to later ones.
+    pub after: Option<(u64, u64)>,
+    /// Those from here on are not followed any more.
+    pub until: Option<(u64, u64)>,
+    /// Whether it takes no more records and waits for the position of none.
+    pub is_full: bool,
+}
+
 /// The steps of one record on one shard, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Traced {
@@ -105,6 +116,8 @@ struct Trace {
     /// open already, may follow the last ones.
     positions_left: usize,
     every: u64,
+    /// The last position that gave way.
+    given_up: Option<(u64, u64)>,
     /// Monotonic time, in ms.
     deadline_ms: u64,
     open: Vec<Open>,
@@ -160,6 +173,7 @@ impl Traces {
             records: bounds.records.min(RECORDS_MAX),
             positions_left: bounds.records.min(RECORDS_MAX),
             every: bounds.every,
+            given_up: None,
             deadline_ms: now.mono_ms.saturating_add(bounds.ms),
             open: Vec::new(),
             traced: Vec::new(),
@@ -173,11 +187,19 @@ impl Traces {
         self.all.iter().find(|trace| trace.number == number).map_or(&[], |trace| &trace.traced)
     }
 
-    /// Whether a trace takes no more records and waits for the position of none.
+    /// The positions that a trace follows; all for an unknown number, or after its deadline.
     #[must_use]
-    pub fn is_full(&self, number: u64) -> bool {
-        let is_full = |trace: &Trace| trace.is_open && trace.positions_left == 0 && trace.open.is_empty();
-        self.all.iter().find(|trace| trace.number == number).is_some_and(is_full)
+    pub fn window(&self, number: u64) -> Window {
+        let Some(trace) = self.all.iter().find(|trace| trace.number == number) else {
+            return Window::default();
+        };
+        let takes_more = trace.takes_more() || trace.records == 0;
+        let last = trace.traced.iter().map(|traced| place(traced.position)).max();
+        Window {
+            after: trace.given_up,
+            until: last.filter(|_| !takes_more),
+            is_full: !takes_more && trace.open.is_empty(),
+        }
     }
 
     /// Ends a trace and drops its steps. Whether there was one.
@@ -279,7 +301,8 @@ impl Trace {
             None if !self.takes_more() || !self.is_sampled(position) => return None,
             None => {
                 if self.positions_left == 0 {
-                    self.traced.remove(0);
+                    let oldest = place(self.traced.remove(0).position);
+                    self.given_up = self.given_up.max(Some(oldest));
                     self.positions_left = 1;
                 }
                 self.positions_left -= 1;
@@ -289,6 +312,10 @@ impl Trace {
         };
         self.traced.get_mut(index)
     }
+}
+
+fn place(position: Position) -> (u64, u64) {
+    (position.epoch.0, position.seq.0)
 }
 
 fn add(steps: &mut Vec<Step>, step: Step) {

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use hubsub_route::traces::{
-    Bounds, KEPT_MS, OPEN_MAX, RECORDS_MAX, STEPS_MAX, Step, StepKind, TooManyTraces, Traced, Traces,
+    Bounds, KEPT_MS, OPEN_MAX, RECORDS_MAX, STEPS_MAX, Step, StepKind, TooManyTraces, Traced, Traces, Window,
 };
 use hubsub_route::{Ask, Broker, Namespace, Now, Start};
 use hubsub_types::{Class, Epoch, ErrorCode, Limits, Position, Seq, ShardId};
@@ -133,16 +133,22 @@ fn until_it_is_open_a_trace_retains_the_last_records_and_then_takes_as_many_more
     let seqs = |traces: &Traces| traces.steps(1).iter().map(|it| it.position.seq.0).collect::<Vec<_>>();
     (1..=5).for_each(|seq| traces.step_at(A, position(seq), step(1, StepKind::Synced)));
     assert_eq!(seqs(&traces), [4, 5]);
+    let open = Window { after: Some((1, 3)), ..Window::default() };
+    assert_eq!(traces.window(1), open);
     traces.start(1, A, bounds(2), 8, NOW).unwrap();
-    assert!(!traces.is_full(1));
+    assert_eq!(traces.window(1), open);
     assert!(traces.begin(A, ticket(0, 0, 1), step(1, StepKind::Received)));
     (6..=9).for_each(|seq| traces.step_at(A, position(seq), step(1, StepKind::Synced)));
     assert_eq!(seqs(&traces), [4, 5, 6, 7]);
-    assert!(!traces.is_full(1), "a publish has no answer yet");
+    let until = Window { until: Some((1, 7)), ..open };
+    assert_eq!(traces.window(1), until, "a publish has no answer yet");
     traces.bind(ticket(0, 0, 1), Some(position(6)), step(2, StepKind::Acknowledged));
-    assert!(traces.is_full(1) && !traces.is_full(2));
+    assert_eq!(traces.window(1), Window { is_full: true, ..until });
+    assert_eq!(traces.window(2), Window::default());
     traces.start(1, A, bounds(2), 8, NOW).unwrap();
     assert!(!traces.begin(A, ticket(0, 0, 2), step(1, StepKind::Received)), "it is opened once");
+    traces.expire(at(1_000));
+    assert_eq!(traces.window(1), open, "after its deadline it has all there are");
 }
 
 #[test]

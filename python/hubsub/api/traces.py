@@ -80,8 +80,21 @@ class Part(Struct, kw_only=True):
 class Parts(Struct, kw_only=True):
     """A node's part of a trace."""
 
-    is_full: Annotated[bool, Meta(description="Whether one of its shards follows as many records as it may.")]
+    after: Annotated[
+        tuple[int, int] | None, Meta(description="Epoch and seq: its parts of later records")
+    ] = None
+    until: Annotated[tuple[int, int] | None, Meta(description="up to this one are whole.")] = None
+    is_full: Annotated[
+        bool, Meta(description="Whether one of its shards follows as many records as it may.")
+    ] = False
     records: list[Part]
+
+    def add(self, other: "Parts") -> None:
+        """Adds the part of another node."""
+        self.after = max((end for end in (self.after, other.after) if end), default=None)
+        self.until = min((end for end in (self.until, other.until) if end), default=None)
+        self.is_full |= other.is_full
+        self.records += other.records
 
 
 class TracedRecord(Struct, kw_only=True):
@@ -102,7 +115,7 @@ class Trace(Struct, kw_only=True):
 routes = Routes("rooms")
 
 
-def join(parts: Iterable[Part], records: int) -> list[TracedRecord]:
+def join(parts: Parts, records: int) -> list[TracedRecord]:
     """Joins the steps of all nodes by position.
 
     Args:
@@ -110,18 +123,19 @@ def join(parts: Iterable[Part], records: int) -> list[TracedRecord]:
         records: Most records to return.
 
     Returns:
-        The first records of which the publish was received and committed while they were followed, in order of
+        The first records of which the publish was received and committed while all followed them, in order of
         position; the steps of each in order of time.
     """
     found: dict[str, list[Step]] = {}
-    for part in parts:
+    for part in parts.records:
         found.setdefault(part.position, []).extend(part.steps)
     whole = [
         TracedRecord(position=position, steps=sorted(steps, key=_time))
         for position, steps in found.items()
         if {"received", "committed"} <= {step.kind for step in steps}
     ]
-    return sorted(whole, key=_order)[:records]
+    after, until = parts.after or (0, 0), parts.until or (2**64, 0)
+    return sorted((record for record in whole if after < _order(record) <= until), key=_order)[:records]
 
 
 def first_steps(records: Iterable[Part], steps: int) -> list[Part]:
@@ -131,8 +145,9 @@ def first_steps(records: Iterable[Part], steps: int) -> list[Part]:
     return [record for record, total in zip(ordered, sums, strict=True) if total <= steps]
 
 
-def _order(record: Part | TracedRecord) -> list[int]:
-    return [int(number) for number in record.position.split("-")]
+def _order(record: Part | TracedRecord) -> tuple[int, int]:
+    epoch, _, seq = record.position.partition("-")
+    return int(epoch), int(seq)
 
 
 def _time(step: Step) -> tuple[int, int]:
@@ -184,9 +199,7 @@ class _Everywhere:
             if reply.status >= 400:
                 self.missing.add(node)
                 continue
-            part = msgspec.json.decode(reply.body, type=Parts)
-            found.is_full |= part.is_full
-            found.records += part.records
+            found.add(msgspec.json.decode(reply.body, type=Parts))
         return found
 
     async def end(self) -> None:
@@ -237,7 +250,11 @@ async def _parts(state: State, trace: int) -> Parts:
                 peer_shard=step.peer_shard,
             )
         )
-    return Parts(is_full=traced.is_full, records=first_steps(records.values(), PART_STEPS_MAX))
+    first = first_steps(records.values(), PART_STEPS_MAX)
+    own = Parts(after=traced.after, until=traced.until, is_full=traced.is_full, records=first)
+    if 0 < len(first) < len(records):
+        own.add(Parts(until=_order(first[-1]), records=[]))
+    return own
 
 
 def _topic(state: State, request: Request) -> bytes:
@@ -301,11 +318,11 @@ async def _follow(
             parts = await trace.parts()
             full_since = (full_since or time()) if parts.is_full else None
             is_full = full_since is not None and time() - full_since >= FULL_S and sample < SAMPLES[-1]
-            if len(join(parts.records, records)) == records or is_full:
+            if len(join(parts, records)) == records or is_full:
                 break
             await asyncio.sleep(min(POLL_S, max(0, until - time())))
         await asyncio.sleep(POLL_S)
-        return join((await trace.parts()).records, records)
+        return join(await trace.parts(), records)
     finally:
         await asyncio.shield(trace.end())
 

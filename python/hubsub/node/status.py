@@ -108,6 +108,9 @@ class TraceStep(Struct, kw_only=True):
 class TraceSteps(Struct, kw_only=True):
     """The steps of followed records on this node."""
 
+    after: tuple[int, int] | None
+    until: tuple[int, int] | None
+    """All shards have all steps of the positions from `after`, exclusive, to `until`; as epoch and seq."""
     is_full: bool
     """Whether a shard takes no more records."""
     steps: list[TraceStep]

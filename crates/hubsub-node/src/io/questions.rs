@@ -267,9 +267,23 @@ pub struct SessionInfo {
 /// The steps of followed records.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TraceSteps {
+    /// Positions of which all shards have all steps: those after this one,
+    pub after: Option<(u64, u64)>,
+    /// and up to this one.
+    pub until: Option<(u64, u64)>,
     /// Whether a shard takes no more records.
     pub is_full: bool,
     pub steps: Vec<TraceStep>,
+}
+
+impl TraceSteps {
+    /// Adds those of another shard.
+    pub fn add(&mut self, other: TraceSteps) {
+        self.after = self.after.max(other.after);
+        self.until = self.until.into_iter().chain(other.until).min();
+        self.is_full |= other.is_full;
+        self.steps.extend(other.steps);
+    }
 }
 
 /// A step of a followed record, as the API shows it.

@@ -7,6 +7,7 @@ use crate::io::log_lines::Level;
 use crate::io::questions::{ClientInfo, Listed, Part, Question, TraceStep, TraceSteps};
 use crate::log::Wanted;
 use hubsub_route::rooms::RoomHandle;
+use hubsub_route::traces::Window;
 use hubsub_route::{Ask, Busy, Namespace, RoomInfo};
 use hubsub_types::{ConnKey, ErrorCode};
 
@@ -99,8 +100,8 @@ fn part_at_once(ctx: &mut Ctx, question: &Question) -> Part {
             let steps = records.flat_map(|traced| {
                 traced.steps.iter().map(move |step| TraceStep::new(shard, traced.position, step))
             });
-            let is_full = ctx.broker.traces.is_full(*number);
-            Part::TraceSteps(TraceSteps { is_full, steps: steps.collect() })
+            let Window { after, until, is_full } = ctx.broker.traces.window(*number);
+            Part::TraceSteps(TraceSteps { after, until, is_full, steps: steps.collect() })
         }
         Question::TraceEnd(number) => Part::Number(Ok(u64::from(ctx.broker.traces.end(*number)))),
         Question::Rooms(..)
