@@ -4,7 +4,7 @@ use hubsub_log::arrow::Chunk;
 use hubsub_node::Level;
 use hubsub_node::log::{HubAnswer, Refusal, StreamAnswer};
 use hubsub_node::presence::Shown;
-use hubsub_node::questions::{ClientInfo, ColdRoom, Listed, Part, TraceStep};
+use hubsub_node::questions::{ClientInfo, ColdRoom, Listed, Part, TraceSteps};
 use hubsub_node::{Event, NodeInfo};
 use hubsub_route::occupancy::Counts;
 use hubsub_types::names::group_of;
@@ -192,7 +192,7 @@ fn answer<'py>(
     let (mut rooms, mut clients, mut busiest, mut removed) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let (mut history, mut sessions, mut consumers) = (None, Vec::new(), Vec::new());
     let (mut members, mut occupancy) = (Arc::<Shown>::default(), Vec::new());
-    let mut steps: Vec<TraceStep> = Vec::new();
+    let mut traced = TraceSteps::default();
     for part in parts {
         match part {
             Part::Rooms(Ok(some)) => rooms.extend(some),
@@ -205,7 +205,7 @@ fn answer<'py>(
             Part::Consumers(some) => consumers.extend(some),
             Part::Members(some) => members = some,
             Part::Occupancy(some) => occupancy.push(some),
-            Part::TraceSteps(some) => steps.extend(some),
+            Part::TraceSteps(some) => traced.add(some),
             Part::Number(Ok(n)) => removed += n,
             Part::Rooms(Err(e)) | Part::Number(Err(e)) | Part::Refused(e) => return Ok(Err(e)),
             Part::History(part) => history = Some(part),
@@ -245,7 +245,7 @@ fn answer<'py>(
             let named: Vec<_> = sessions.iter().map(|of| Named { node, of }).collect();
             json(py, &named)?.into_any()
         }
-        Wanted::TraceSteps => json(py, &steps)?.into_any(),
+        Wanted::TraceSteps => json(py, &traced)?.into_any(),
         Wanted::Consumers => {
             consumers.sort_by(|a, b| a.source.cmp(&b.source));
             let rows = consumers.iter().map(|info| {

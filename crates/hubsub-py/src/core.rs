@@ -12,6 +12,7 @@ use hubsub_node::questions::{Call, ClientFilter, Item, Question, Request};
 use hubsub_node::{ClusterNode, Control, Node, NodeConfig, NotStarted};
 use hubsub_route::Producer;
 use hubsub_route::rooms::HistoryQuery;
+use hubsub_route::traces::Bounds;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::group_pattern;
 use hubsub_types::{Class, ClassTable, Epoch, HubId, Position, PrincipalId, ProducerId, Seq, Term};
@@ -222,8 +223,16 @@ impl Core {
         self.request(ticket, Wanted::Members, Call::Members(room))
     }
 
-    fn trace_start(&self, ticket: u64, number: u64, topic: Vec<u8>, records: usize, ms: u64) -> PyResult<()> {
-        let call = Call::All(Question::TraceStart(number, topic, records, ms));
+    fn trace_start(
+        &self,
+        ticket: u64,
+        number: u64,
+        topic: Vec<u8>,
+        records: usize,
+        ms: u64,
+        every: u64,
+    ) -> PyResult<()> {
+        let call = Call::All(Question::TraceStart(number, topic, Bounds { records, ms, every }));
         self.request(ticket, Wanted::Removed, call)
     }
 

@@ -3,6 +3,7 @@
 mod handover;
 #[path = "relay/places.rs"]
 mod placed;
+mod traced;
 
 use hubsub_message::{LeadershipEnd, home};
 use hubsub_route::places::{Change, Places};

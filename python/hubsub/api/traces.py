@@ -1,15 +1,20 @@
 """/v1/trace: the next records of a topic with the time and place of each step, on all nodes.
 
 The asked node starts a trace under one number on every node (`/v1/traces/{id}`, a node's own part), polls their
-steps until there are enough records, joins them by position, and ends the trace everywhere. A trace also ends by
-itself, at its deadline and a minute later, so a node that dies meanwhile leaves nothing.
+steps until there are enough records, joins them by position, and ends the trace everywhere. On a busy topic each
+shard is full before the others start: the asked node then starts another trace, which follows a sample of the
+records, the same on all shards.
+
+A trace also ends by itself, a minute after its deadline. A node that does not answer once is not asked again, so
+one that dies meanwhile delays the response once.
 """
 
 import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import accumulate
 from typing import Annotated
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Meta, Struct
@@ -29,8 +34,19 @@ RECORDS_MAX = 100
 WAIT_MS_MAX = 60_000
 POLL_S = 0.1
 """Time between two looks at the steps of all nodes; and after the last record, for its deliveries to arrive."""
-SLACK = 2
-"""Each shard follows so many times the records: it does not know which of them the others follow."""
+FULL_S = 0.5
+"""Time from which a shard is full until the next sample: responses in flight may complete its records."""
+SLACK = 50
+"""Each shard follows so many more records: it does not know which of them the others follow."""
+SAMPLES = (1, 16, 256, 4096)
+"""About one record in so many is followed: the next sample once shards are full with different records."""
+PART_STEPS_MAX = 2_000
+"""Steps of a node's part, so that it fits into a message of a link (`RPC_BYTES_MAX`)."""
+KINDS = (
+    *("received", "waits", "sent_to_shard", "sent_to_leader", "from_shard", "from_node", "logged", "synced"),
+    *("committed", "sent_to_node", "from_leader", "delivered", "answered", "acknowledged"),
+)
+"""In the order in which they happen."""
 
 
 class Step(Struct, kw_only=True, omit_defaults=True):
@@ -64,7 +80,21 @@ class Part(Struct, kw_only=True):
 class Parts(Struct, kw_only=True):
     """A node's part of a trace."""
 
+    after: Annotated[
+        tuple[int, int] | None, Meta(description="Epoch and seq: its parts of later records")
+    ] = None
+    until: Annotated[tuple[int, int] | None, Meta(description="up to this one are whole.")] = None
+    is_full: Annotated[
+        bool, Meta(description="Whether one of its shards follows as many records as it may.")
+    ] = False
     records: list[Part]
+
+    def add(self, other: "Parts") -> None:
+        """Adds the part of another node."""
+        self.after = max((end for end in (self.after, other.after) if end), default=None)
+        self.until = min((end for end in (self.until, other.until) if end), default=None)
+        self.is_full |= other.is_full
+        self.records += other.records
 
 
 class TracedRecord(Struct, kw_only=True):
@@ -78,13 +108,14 @@ class Trace(Struct, kw_only=True):
     """The followed records, in order of position."""
 
     topic: str
+    sample: Annotated[int, Meta(description="About one record in so many was followed; 1: every record.")]
     records: list[TracedRecord]
 
 
 routes = Routes("rooms")
 
 
-def join(parts: Iterable[Part], records: int) -> list[TracedRecord]:
+def join(parts: Parts, records: int) -> list[TracedRecord]:
     """Joins the steps of all nodes by position.
 
     Args:
@@ -92,50 +123,84 @@ def join(parts: Iterable[Part], records: int) -> list[TracedRecord]:
         records: Most records to return.
 
     Returns:
-        The first records of which the publish was received and committed while they were followed, in order of
+        The first records of which the publish was received and committed while all followed them, in order of
         position; the steps of each in order of time.
     """
     found: dict[str, list[Step]] = {}
-    for part in parts:
+    for part in parts.records:
         found.setdefault(part.position, []).extend(part.steps)
     whole = [
-        TracedRecord(position=position, steps=sorted(steps, key=lambda step: step.at_us))
+        TracedRecord(position=position, steps=sorted(steps, key=_time))
         for position, steps in found.items()
         if {"received", "committed"} <= {step.kind for step in steps}
     ]
-    return sorted(whole, key=lambda record: [int(n) for n in record.position.split("-")])[:records]
+    after, until = parts.after or (0, 0), parts.until or (2**64, 0)
+    return sorted((record for record in whole if after < _order(record) <= until), key=_order)[:records]
+
+
+def first_steps(records: Iterable[Part], steps: int) -> list[Part]:
+    """The records that have at most so many steps in all, in order of position."""
+    ordered = sorted(records, key=_order)
+    sums = accumulate(len(record.steps) for record in ordered)
+    return [record for record, total in zip(ordered, sums, strict=True) if total <= steps]
+
+
+def _order(record: Part | TracedRecord) -> tuple[int, int]:
+    epoch, _, seq = record.position.partition("-")
+    return int(epoch), int(seq)
+
+
+def _time(step: Step) -> tuple[int, int]:
+    """A key for the order of steps: several may have the same µs."""
+    return step.at_us, KINDS.index(step.kind) if step.kind in KINDS else len(KINDS)
 
 
 class _Everywhere:
-    """A trace on all nodes, under one number."""
+    """Traces on all nodes, one after another, each under its number.
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._number = secrets.randbits(63)
+    Args:
+        state: Of this node.
+        topic: The topic.
+        records: Most records that each shard follows.
+    """
+
+    def __init__(self, state: State, topic: bytes, records: int) -> None:
+        self._state, self._topic, self._records = state, topic, records
+        self._number = 0
+        self._nodes = () if state.others is None else tuple(sorted(state.others.names()))
         self.missing: set[str] = set()
+        """Nodes without a part. They are not asked again."""
 
-    async def start(self, topic: bytes, records: int, ms: int) -> None:
-        """Starts it on all nodes, and then opens it for publishes.
+    async def start(self, ms: int, sample: int) -> None:
+        """Starts a trace on all nodes, and then opens it for publishes.
 
         Raises:
-            TooManyTracesError: a node follows too many already.
+            TooManyTracesError: a node follows too many already. `end` ends it on the others.
         """
-        query = f"topic={quote(topic, safe='')}&{urlencode({'records': records, 'ms': ms})}"
+        self._number = secrets.randbits(63)
+        bounds = {"records": self._records, "ms": ms, "sample": sample}
+        query = urlencode({"topic": text_of(self._topic), **bounds})
         for _ in range(2):
-            own = self._state.node.trace_start(self._number, topic, records, ms)
-            _, replies = await asyncio.gather(own, self._ask("PUT", query))
+            own = self._state.node.trace_start(self._number, self._topic, self._records, ms, sample)
+            # The others have answered before `end` follows.
+            refused, replies = await asyncio.gather(_failure_of(own), self._ask("PUT", query))
+            if refused is not None:
+                raise refused
             for node, reply in replies.items():
                 if reply.status == TooManyTracesError.status:
                     raise TooManyTracesError(value=node)
                 if reply.status >= 400:
                     self.missing.add(node)
 
-    async def parts(self) -> list[Part]:
-        own, replies = await asyncio.gather(_parts(self._state, self._number), self._ask("GET"))
-        others = [
-            msgspec.json.decode(reply.body, type=Parts) for reply in replies.values() if reply.status < 400
-        ]
-        return [part for parts in (own, *others) for part in parts.records]
+    async def parts(self) -> Parts:
+        """The parts of all nodes."""
+        found, replies = await asyncio.gather(_parts(self._state, self._number), self._ask("GET"))
+        for node, reply in replies.items():
+            if reply.status >= 400:
+                self.missing.add(node)
+                continue
+            found.add(msgspec.json.decode(reply.body, type=Parts))
+        return found
 
     async def end(self) -> None:
         await asyncio.gather(self._state.node.trace_end(self._number), self._ask("DELETE"))
@@ -145,7 +210,7 @@ class _Everywhere:
         if others is None:
             return {}
         call = encode(Call(method, f"/v1/traces/{self._number}", f"{query}&{ONLY}" if query else ONLY))
-        names = sorted(others.names())
+        names = [node for node in self._nodes if node not in self.missing]
         answers = await asyncio.gather(*(others.ask(name, call) for name in names), return_exceptions=True)
         replies = {}
         for node, answer in zip(names, answers, strict=True):
@@ -158,11 +223,20 @@ class _Everywhere:
         return replies
 
 
+async def _failure_of(call: Awaitable[None]) -> HubSubError | None:
+    try:
+        await call
+    except HubSubError as error:
+        return error
+    return None
+
+
 async def _parts(state: State, trace: int) -> Parts:
     """This node's part of a trace."""
     names = {peer["id"]: peer["node"] for peer in state.node.link_peers()}
     records: dict[str, Part] = {}
-    for step in await state.node.trace_steps(trace):
+    traced = await state.node.trace_steps(trace)
+    for step in traced.steps:
         position = f"{step.epoch}-{step.seq}"
         part = records.setdefault(position, Part(position=position, steps=[]))
         part.steps.append(
@@ -176,7 +250,11 @@ async def _parts(state: State, trace: int) -> Parts:
                 peer_shard=step.peer_shard,
             )
         )
-    return Parts(records=list(records.values()))
+    first = first_steps(records.values(), PART_STEPS_MAX)
+    own = Parts(after=traced.after, until=traced.until, is_full=traced.is_full, records=first)
+    if 0 < len(first) < len(records):
+        own.add(Parts(until=_order(first[-1]), records=[]))
+    return own
 
 
 def _topic(state: State, request: Request) -> bytes:
@@ -203,26 +281,50 @@ TOPIC = Param("topic", "The topic, without wildcards.", min_length=1, required=T
     errors=("too_many_traces", "topic_length"),
 )
 async def show_trace(state: State, request: Request) -> Response:
-    """A record is shown if it has a position, which a record without history has only while somebody subscribes."""
+    """A record is shown if it has a position, which a record without history has only while somebody subscribes.
+    On a busy topic only a sample of the records is followed.
+    """
     topic = _topic(state, request)
     records = optional_number(request, "records", 1, RECORDS_MAX) or 10
     wait_ms = optional_number(request, "wait_ms", 1, WAIT_MS_MAX) or 10_000
-    trace, loop = _Everywhere(state), asyncio.get_running_loop()
-    until = loop.time() + wait_ms / 1_000
+    trace, time = _Everywhere(state, topic, records + SLACK), asyncio.get_running_loop().time
+    until = time() + wait_ms / 1_000
+
+    async def is_over() -> bool:
+        return time() >= until or state.stopping or await request.is_disconnected()
+
+    best = Trace(topic=text_of(topic), sample=1, records=[])
+    for sample in SAMPLES:
+        found = await _follow(trace, sample, records, until, is_over)
+        if len(found) > len(best.records):
+            best.sample, best.records = sample, found
+        if len(best.records) == records or await is_over():
+            break
+    headers = {UNREACHABLE: ", ".join(sorted(trace.missing))} if trace.missing else None
+    return json_answer(best, headers=headers)
+
+
+async def _follow(
+    trace: _Everywhere, sample: int, records: int, until: float, is_over: Callable[[], Awaitable[bool]]
+) -> list[TracedRecord]:
+    """Follows a sample of the records until there are enough, the time is over, or a shard is full and the others do
+    not have the same records.
+    """
+    time = asyncio.get_running_loop().time
+    full_since = None
     try:
-        await trace.start(topic, records * SLACK, wait_ms)
-        while not state.stopping and not await request.is_disconnected():
-            left = until - loop.time()
-            found = len(join(await trace.parts(), records))
-            if found == records or left <= 0:
+        await trace.start(max(1, round((until - time()) * 1_000)), sample)
+        while not await is_over():
+            parts = await trace.parts()
+            full_since = (full_since or time()) if parts.is_full else None
+            is_full = full_since is not None and time() - full_since >= FULL_S and sample < SAMPLES[-1]
+            if len(join(parts, records)) == records or is_full:
                 break
-            await asyncio.sleep(min(POLL_S, left))
+            await asyncio.sleep(min(POLL_S, max(0, until - time())))
         await asyncio.sleep(POLL_S)
-        joined = join(await trace.parts(), records)
+        return join(await trace.parts(), records)
     finally:
         await asyncio.shield(trace.end())
-    headers = {UNREACHABLE: ", ".join(sorted(trace.missing))} if trace.missing else None
-    return json_answer(Trace(topic=text_of(topic), records=joined), headers=headers)
 
 
 @routes(
@@ -231,17 +333,19 @@ async def show_trace(state: State, request: Request) -> Response:
     "Starts a node's part of a trace, and opens it the second time; /v1/trace does so on all nodes",
     (
         TOPIC,
-        Param("records", "Follows so many.", "integer", minimum=1, maximum=RECORDS_MAX * SLACK),
+        Param("records", "Follows so many.", "integer", minimum=1, maximum=RECORDS_MAX + SLACK),
         Param("ms", "For so long.", "integer", minimum=1, maximum=WAIT_MS_MAX),
+        Param("sample", "About one record in so many; default 1.", "integer", minimum=1, maximum=SAMPLES[-1]),
     ),
     status=204,
     errors=("too_many_traces", "topic_length"),
 )
 async def start_part(state: State, request: Request) -> Response:
     trace, topic = path_id(request, "id"), _topic(state, request)
-    records = optional_number(request, "records", 1, RECORDS_MAX * SLACK) or 10
+    records = optional_number(request, "records", 1, RECORDS_MAX + SLACK) or 10
     ms = optional_number(request, "ms", 1, WAIT_MS_MAX) or 10_000
-    await state.node.trace_start(trace, topic, records, ms)
+    sample = optional_number(request, "sample", 1, SAMPLES[-1]) or 1
+    await state.node.trace_start(trace, topic, records, ms, sample)
     return Response(status_code=204)
 
 

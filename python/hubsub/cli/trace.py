@@ -11,7 +11,7 @@ app = new_app("Follows the next records of a topic.")
 
 TEXTS = {
     "received": "received from its publisher",
-    "waits": "waits for its leader",
+    "waits": "waits to be sent or committed",
     "sent_to_shard": "sent to its hub",
     "sent_to_leader": "sent to its leader",
     "from_shard": "arrived at its hub",
@@ -44,6 +44,8 @@ def trace(
     api = Api(url, HTTP_TIMEOUT_S + wait)
     answer = api.get("/v1/trace", topic=topic, records=records, wait_ms=max(1, round(wait * 1_000)))
     found = answer.rows("records")
+    if answer.get("sample", 1) > 1:
+        say(f"the topic is busy: about one record in {answer['sample']} was followed")
     for index, record in enumerate(found):
         if as_json:
             print_json(record)

@@ -6,7 +6,7 @@ from hubsub import _native
 from hubsub.config import RESERVED
 from hubsub.errors import refusal
 from hubsub.node.lifecycle import Lifecycle
-from hubsub.node.status import Client, Room, Session, TraceStep, read
+from hubsub.node.status import Client, Room, Session, TraceSteps, read
 from hubsub.node.types import (
     BusyRoom,
     Consumer,
@@ -166,7 +166,7 @@ class Rooms(Lifecycle):
         protocols, publishers, members = await self._ask_in_time(self._core.occupancy, room)
         return Occupancy(dict(protocols), publishers, members)
 
-    async def trace_start(self, number: int, topic: bytes, records: int, ms: int) -> None:
+    async def trace_start(self, number: int, topic: bytes, records: int, ms: int, every: int = 1) -> None:
         """Starts to follow the next records of a topic, as they come from other nodes and shards. A second call with
         the same number opens the trace for publishes here: after the first on all nodes, no step is missed.
 
@@ -175,15 +175,16 @@ class Rooms(Lifecycle):
             topic: The topic.
             records: Most records that each shard follows, 1 to 200.
             ms: Time for which it follows them, in ms. Their steps are retained for a minute more.
+            every: It follows about one record in so many, all shards and nodes the same ones.
 
         Raises:
             TooManyTracesError: there are `traces_max` others on a shard. `trace_end` ends it on the other shards.
         """
-        await self._ask_in_time(self._core.trace_start, number, topic, records, ms)
+        await self._ask_in_time(self._core.trace_start, number, topic, records, ms, every)
 
-    async def trace_steps(self, number: int) -> list[TraceStep]:
+    async def trace_steps(self, number: int) -> TraceSteps:
         """The steps of followed records whose position is known, shard by shard; empty for an unknown number."""
-        return read(await self._ask_in_time(self._core.trace_steps, number), list[TraceStep])
+        return read(await self._ask_in_time(self._core.trace_steps, number), TraceSteps)
 
     async def trace_end(self, number: int) -> bool:
         """Ends a trace and drops its steps; returns whether there was one."""

@@ -105,6 +105,17 @@ class TraceStep(Struct, kw_only=True):
     """`Peer.id` of the other node."""
 
 
+class TraceSteps(Struct, kw_only=True):
+    """The steps of followed records on this node."""
+
+    after: tuple[int, int] | None
+    until: tuple[int, int] | None
+    """All shards have all steps of the positions from `after`, exclusive, to `until`; as epoch and seq."""
+    is_full: bool
+    """Whether a shard takes no more records."""
+    steps: list[TraceStep]
+
+
 class HubState(Struct, kw_only=True):
     """The state of a hub that the REST API shows too. Offsets count the records of all its rooms, from 1."""
 

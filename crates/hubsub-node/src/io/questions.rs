@@ -4,7 +4,7 @@ use hubsub_route::consumers::ConsumerInfo;
 use hubsub_route::occupancy::Counts;
 use hubsub_route::presence::Seen;
 use hubsub_route::rooms::{HistoryPart, HistoryQuery};
-use hubsub_route::traces::{Step, StepKind};
+use hubsub_route::traces::{Bounds, Step, StepKind};
 use hubsub_route::{Headers, Namespace, Producer, RoomInfo};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, Position, PrincipalId, ShardId};
@@ -42,8 +42,8 @@ pub enum Question {
     Members(Vec<u8>),
     /// Number of members of a room.
     Occupancy(Vec<u8>),
-    /// Follow the next records of a topic under a number: this many, for so many ms.
-    TraceStart(u64, Vec<u8>, usize, u64),
+    /// Follow the next records of a topic under a number.
+    TraceStart(u64, Vec<u8>, Bounds),
     /// The steps of the records that are followed under a number.
     TraceSteps(u64),
     TraceEnd(u64),
@@ -100,7 +100,7 @@ pub enum Part {
     Consumers(Vec<ConsumerInfo>),
     Members(Arc<Shown>),
     Occupancy(Counts),
-    TraceSteps(Vec<TraceStep>),
+    TraceSteps(TraceSteps),
     /// To `Topics` and `Clients`: the limit of bytes was exceeded.
     TooLong,
     /// To any request: refused with this code.
@@ -262,6 +262,28 @@ pub struct SessionInfo {
     pub queued_bytes: u64,
     /// Messages dropped while it was offline.
     pub dropped: u64,
+}
+
+/// The steps of followed records.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TraceSteps {
+    /// Positions of which all shards have all steps: those after this one,
+    pub after: Option<(u64, u64)>,
+    /// and up to this one.
+    pub until: Option<(u64, u64)>,
+    /// Whether a shard takes no more records.
+    pub is_full: bool,
+    pub steps: Vec<TraceStep>,
+}
+
+impl TraceSteps {
+    /// Adds those of another shard.
+    pub fn add(&mut self, other: TraceSteps) {
+        self.after = self.after.max(other.after);
+        self.until = self.until.into_iter().chain(other.until).min();
+        self.is_full |= other.is_full;
+        self.steps.extend(other.steps);
+    }
 }
 
 /// A step of a followed record, as the API shows it.

@@ -4,9 +4,10 @@ use super::clients::{client_info, is_meant};
 use super::state::listings::Listing;
 use crate::context::Ctx;
 use crate::io::log_lines::Level;
-use crate::io::questions::{ClientInfo, Listed, Part, Question, TraceStep};
+use crate::io::questions::{ClientInfo, Listed, Part, Question, TraceStep, TraceSteps};
 use crate::log::Wanted;
 use hubsub_route::rooms::RoomHandle;
+use hubsub_route::traces::Window;
 use hubsub_route::{Ask, Busy, Namespace, RoomInfo};
 use hubsub_types::{ConnKey, ErrorCode};
 
@@ -89,9 +90,9 @@ fn part_at_once(ctx: &mut Ctx, question: &Question) -> Part {
             Part::Sessions(crate::mqtt::list_sessions(ctx, id.as_deref(), after.as_deref(), *limit))
         }
         Question::EndSession(id) => Part::Number(Ok(crate::mqtt::end_session(ctx, id))),
-        Question::TraceStart(number, topic, records, ms) => {
+        Question::TraceStart(number, topic, bounds) => {
             let of = (Namespace::Global, &**topic);
-            Part::Number(ctx.broker.start_trace(*number, of, (*records, *ms), now).map(|()| 1))
+            Part::Number(ctx.broker.start_trace(*number, of, *bounds, now).map(|()| 1))
         }
         Question::TraceSteps(number) => {
             let shard = ctx.io.shard;
@@ -99,7 +100,8 @@ fn part_at_once(ctx: &mut Ctx, question: &Question) -> Part {
             let steps = records.flat_map(|traced| {
                 traced.steps.iter().map(move |step| TraceStep::new(shard, traced.position, step))
             });
-            Part::TraceSteps(steps.collect())
+            let Window { after, until, is_full } = ctx.broker.traces.window(*number);
+            Part::TraceSteps(TraceSteps { after, until, is_full, steps: steps.collect() })
         }
         Question::TraceEnd(number) => Part::Number(Ok(u64::from(ctx.broker.traces.end(*number)))),
         Question::Rooms(..)

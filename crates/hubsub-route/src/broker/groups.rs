@@ -238,8 +238,12 @@ impl Broker {
             && let relay = &mut self.relay
             && let hub = relay.hub(slot).id
             && let Some(node) = relay.peers.node_of(holder, shards)
+            && let record = self.traces.is_on().then(|| Arc::clone(&give.record))
             && relay.peers.send(node, hub, NodeMessage::Give { hub, give }, sink)
         {
+            if let Some(record) = record {
+                self.trace_record(&record, StepKind::SentToNode(node), sink);
+            }
             return;
         }
         self.groups.lost += 1;
@@ -247,9 +251,6 @@ impl Broker {
 
     /// Delivers a record to the first member on this shard that accepts it.
     pub(super) fn deliver_to_member(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
-        if self.traces.is_on() {
-            self.trace_record(&give.record, StepKind::Delivered(1), sink);
-        }
         let id = self.topics.intern(give.record.namespace, give.record.topic());
         let (strategy, key) = self.strategy_for(id, &give.record, sink);
         let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
@@ -259,7 +260,8 @@ impl Broker {
                 sink.record_begins();
                 if sink.deliver(conn, Via::Group(&give.group), &give.record.view(on_slow)) == Delivery::Taken
                 {
-                    return self.groups.took(group, conn, &strategy);
+                    self.groups.took(group, conn, &strategy);
+                    return self.note_taken(&give.record, sink);
                 }
             }
             if self.may_wait(group, id, &give, members.len()) {
@@ -267,12 +269,19 @@ impl Broker {
                 for &conn in &members {
                     let kept = sink.keep_for_absent(conn, of, &give.record.view(on_slow));
                     if kept == Delivery::Taken {
-                        return self.groups.took(group, conn, &strategy);
+                        self.groups.took(group, conn, &strategy);
+                        return self.note_taken(&give.record, sink);
                     }
                 }
             }
         }
         self.redeliver(give, now, sink);
+    }
+
+    fn note_taken(&mut self, record: &Record, sink: &impl Sink) {
+        if self.traces.is_on() {
+            self.trace_record(record, StepKind::Delivered(1), sink);
+        }
     }
 
     /// Whether a record that none of `members` members here accepted waits for an offline session: when there
@@ -343,6 +352,9 @@ impl Broker {
         sink: &mut impl Sink,
     ) {
         let is_led = self.leads(hub).is_some();
+        if self.traces.is_on() && !is_led {
+            self.trace_record(&give.record, StepKind::FromLeader(from), sink);
+        }
         let from = self.relay.peers.holder(from, self.shards);
         if !is_led || !self.returned_to_consumer(&give, from, now, sink) {
             self.deliver_to_any(give, !is_led, from, now, sink);

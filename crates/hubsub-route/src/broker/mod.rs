@@ -47,7 +47,7 @@ use crate::rooms::{RoomHandle, Rooms};
 use crate::rows::RowTotals;
 use crate::topics::{TopicId, Topics};
 use crate::topk::TopK;
-use crate::traces::Traces;
+use crate::traces::{StepKind, Traces};
 use crate::{Answer, Msg, Now, Sink};
 use hubsub_types::{ClassTable, Limits, ShardId};
 use std::sync::Arc;
@@ -220,6 +220,9 @@ impl Broker {
     pub fn receive(&mut self, msg: Msg, now: Now, sink: &mut impl Sink) {
         match msg {
             Msg::Publish(ticket, record, revision) => {
+                if self.traces.is_on() {
+                    self.trace_arrival(ticket, &record, StepKind::FromShard(ticket.shard), sink);
+                }
                 self.lead_for_shard(ticket, record, revision, now, sink)
             }
             Msg::Published(ticket, published) => self.answer_publish(ticket, published, sink),

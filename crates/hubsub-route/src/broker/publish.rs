@@ -173,7 +173,7 @@ impl Broker {
         match self.commit(id, body, now, sink) {
             Ok(published) => Outcome::Now(published),
             Err(record) => {
-                self.backlog.block(ticket, record);
+                self.block_publish(ticket, record, sink);
                 Outcome::Later
             }
         }
@@ -230,9 +230,6 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
-        if self.traces.is_on() {
-            self.trace_arrival(ticket, &record, StepKind::FromShard(ticket.shard), sink);
-        }
         let id = self.topics.intern(record.namespace, record.topic());
         match self.at_home(id, revision, now, sink) {
             Ok(_) if self.is_to_leave(ticket.shard, &record) => {
@@ -264,6 +261,9 @@ impl Broker {
     fn lead(&mut self, ticket: Ticket, id: TopicId, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
         let delay_ms = self.classes.get(self.topics.get(id).class).commit_delay_ms;
         if delay_ms > 0 {
+            if self.traces.is_on() {
+                self.trace_step(ticket, StepKind::Waits, sink);
+            }
             self.backlog.delay(now.mono_ms + delay_ms, ticket, record);
         } else {
             self.commit_led(ticket, id, record, now, sink);
@@ -306,11 +306,19 @@ impl Broker {
             };
         }
         if self.backlog.is_blocked() {
-            return self.backlog.block(ticket, record);
+            return self.block_publish(ticket, record, sink);
         }
         if let Err(record) = self.commit_and_answer(ticket, id, record, now, sink) {
-            self.backlog.block(ticket, record);
+            self.block_publish(ticket, record, sink);
         }
+    }
+
+    /// A publish waits for a congested receiver, or for earlier ones that do.
+    fn block_publish(&mut self, ticket: Ticket, record: Arc<Record>, sink: &impl Sink) {
+        if self.traces.is_on() {
+            self.trace_step(ticket, StepKind::Waits, sink);
+        }
+        self.backlog.block(ticket, record);
     }
 
     /// Commits and replies to the publisher; for a retained record only once its entry is written. Returns

@@ -4,7 +4,7 @@
 use super::Broker;
 use super::publish::{Body, Draft};
 use crate::topics::TopicId;
-use crate::traces::{Step, StepKind, TooManyTraces};
+use crate::traces::{Bounds, Step, StepKind, TooManyTraces};
 use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
 use hubsub_message::{Namespace, Record, RecordView};
 use hubsub_types::{ErrorCode, Position};
@@ -22,14 +22,14 @@ impl Broker {
         &mut self,
         number: u64,
         (namespace, topic): (Namespace, &[u8]),
-        records_and_ms: (usize, u64),
+        bounds: Bounds,
         now: Now,
     ) -> Result<(), ErrorCode> {
         if !self.topic_fits(topic) {
             return Err(ErrorCode::TopicLength);
         }
         let max = self.limits.traces_max as usize;
-        let started = self.traces.start(number, (namespace, topic), records_and_ms, max, now);
+        let started = self.traces.start(number, (namespace, topic), bounds, max, now);
         started.map_err(|TooManyTraces| ErrorCode::TooManyTraces)
     }
 
@@ -77,7 +77,7 @@ impl Broker {
         self.traces.step(ticket, step(kind, sink));
     }
 
-    /// A publish is answered.
+    /// A publish is answered. A repeat has the position of an earlier record, which is followed if that one was.
     #[cold]
     #[inline(never)]
     pub(super) fn trace_answer(
@@ -88,7 +88,8 @@ impl Broker {
     ) {
         let is_own = to.shard == self.shard && !matches!(to.asker, Asker::Node { .. });
         let kind = if is_own { StepKind::Acknowledged } else { StepKind::Answered };
-        let position = published.as_ref().ok().map(|published| published.position);
+        let first = published.as_ref().ok().filter(|published| !published.is_duplicate);
+        let position = first.map(|published| published.position);
         self.traces.bind(to, position, step(kind, sink));
     }
 

@@ -345,6 +345,9 @@ impl Broker {
     ) {
         match (self.topics.get(id).shard, self.topics.revision(id)) {
             (shard, revision) if shard != self.shard => {
+                if self.traces.is_on() {
+                    self.trace_step(ticket, StepKind::SentToShard(shard), sink);
+                }
                 sink.send(shard, Msg::Publish(ticket, record, revision))
             }
             (_, revision) => self.lead_for_shard(ticket, record, revision, now, sink),

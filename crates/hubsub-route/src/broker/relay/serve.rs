@@ -71,11 +71,13 @@ impl Broker {
         match message {
             NodeMessage::Publish { ask, record, .. } => {
                 let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
-                if self.traces.is_on() {
-                    self.trace_arrival(ticket, &record, StepKind::FromNode(from), sink);
-                }
                 match self.admit_record(slot, &record, now, sink) {
-                    Ok(id) => self.lead_or_forward(ticket, (id, slot), record, now, sink),
+                    Ok(id) => {
+                        if self.traces.is_on() {
+                            self.trace_arrival(ticket, &record, StepKind::FromNode(from), sink);
+                        }
+                        self.lead_or_forward(ticket, (id, slot), record, now, sink);
+                    }
                     Err(ErrorCode::HubDiffers) => self.relay.not_mine(from, ask, slot, sink),
                     Err(refused) => self.answer_publish(ticket, Err(refused), sink),
                 }
