@@ -88,8 +88,8 @@ pub(crate) fn receive(ctx: &mut Ctx, mail: Mail) {
         Mail::Poll(mail) => crate::phoenix::poll::receive(ctx, mail),
         Mail::PartFromSessions => ctx.io.states.mqtt.is_leaving = true,
         Mail::Route(mail) => crate::shard::routing::route_mail(ctx, mail),
-        Mail::Roster(new) => crate::redis::cluster::learn(ctx, &new),
-        Mail::RosterKnown(roster) => crate::redis::cluster::follow(ctx, &roster),
+        Mail::Roster(new) => crate::redis::moved_slots::learn(ctx, &new),
+        Mail::RosterKnown(roster) => crate::redis::moved_slots::follow(ctx, &roster),
         Mail::Stop(_) | Mail::Accept | Mail::Travel(_) => unreachable!("the shard takes these out"),
     }
 }
