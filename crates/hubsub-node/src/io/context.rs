@@ -6,12 +6,24 @@ use super::scatter_gather::Then;
 use super::shard_io::{Io, Timer};
 use hubsub_route::hubs::HubLog;
 use hubsub_route::{Ask, Broker, Namespace};
-use hubsub_types::ConnKey;
+use hubsub_types::{ConnKey, NodeId};
 
 pub struct Ctx {
     pub broker: Broker,
     pub io: Io,
     pub hooks: Hooks,
+}
+
+/// A change of the cluster's processes, noticed by links.
+pub enum ProcessChange<'a> {
+    /// The name and the incarnation of this process.
+    Own(&'a str, u64),
+    /// All other registered processes: this node's id of each, its name and its incarnation.
+    Registered(&'a mut dyn Iterator<Item = (NodeId, &'a str, u64)>),
+    /// A link to this node is up: its process is not gone, if that was assumed.
+    Up(NodeId),
+    /// The process with this run id is gone.
+    Gone(u64),
 }
 
 /// The functions of the shard that protocols, which do not know it, call.
@@ -29,6 +41,8 @@ pub struct Hooks {
     pub is_meant: fn(&Ctx, &ClientFilter, ConnKey, &Conn) -> bool,
     /// The details of a connection that CLIENT LIST and the API show.
     pub client_info: fn(&Ctx, ConnKey, &Conn) -> ClientInfo,
+    /// Applies a change of processes to the members of rooms.
+    pub process_changed: fn(&mut Ctx, ProcessChange<'_>),
 }
 
 impl Ctx {

@@ -1,6 +1,5 @@
 //! One connection of a link: its socket, its protocol state machine, and its role.
 
-use super::LinkMail;
 use super::reach::Gate;
 use hubsub_types::NodeId;
 use hubsub_wire::link::{Link, Peer};
@@ -107,10 +106,4 @@ pub struct Handover {
     pub(super) link: Link,
     pub(super) peer: Peer,
     pub(super) input: Vec<u8>,
-}
-
-impl From<Handover> for LinkMail {
-    fn from(handover: Handover) -> LinkMail {
-        LinkMail::Handover(Box::new(handover))
-    }
 }

@@ -1,21 +1,22 @@
 //! A shard's links: one to each registered peer that has a shard of this number (`peers`). Submodules admit
-//! connections (`admission`), dial peers (`dialing`) and end links (`ends`).
+//! connections (`admission`), dial peers (`dialing`), write (`output`) and end links (`ends`).
 
 mod admission;
 mod dialing;
 mod ends;
+mod output;
 mod peers;
 mod round;
 #[cfg(test)]
 mod tests;
 
-use super::Event;
+use super::asks::Asks;
 use super::conn::{Conn, Role};
-use super::dispatch::{News, Owed};
-use super::leads::LeadState;
+use super::events::Event;
+use super::lead_state::LeadState;
+use super::mail::News;
 use super::peer_table::PeerTable;
 use super::reach::Reach;
-use super::{LISTENER, LinkMail, TOKENS};
 use crate::io::log_lines::Level;
 use crate::io::metrics::ShardMetrics;
 use crate::io::report::Report;
@@ -30,6 +31,15 @@ pub(super) use peers::PeerLink;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
 use std::sync::Arc;
+
+/// The poll token of the link listener.
+pub(crate) const LISTENER: Token = Token(usize::MAX - 2);
+
+/// The first poll token of links; client tokens are below 2^32.
+pub(crate) const TOKENS: usize = 1 << 40;
+
+/// Bytes of frames passed to another shard, per connection: live, then reads.
+pub(super) type Owed = (ShardId, ConnKey, NodeId, [usize; 2]);
 
 /// The links of one shard.
 pub struct Links {
@@ -79,7 +89,7 @@ pub struct Links {
     /// Credit that this shard owes for frames of other shards' links.
     pub(super) owed: Vec<Owed>,
     /// Outstanding requests of the control plane to peers.
-    pub(super) asks: super::control::Asks,
+    pub(super) asks: Asks,
 }
 
 impl Links {
@@ -122,7 +132,7 @@ impl Links {
             reach: Reach::default(),
             news: Vec::new(),
             owed: Vec::new(),
-            asks: super::control::Asks::default(),
+            asks: Asks::default(),
         }
     }
 
@@ -155,7 +165,7 @@ impl Links {
     #[inline]
     #[must_use]
     pub fn wait_ms(&self) -> Option<u64> {
-        let wake_us = self.wake_us.min(self.leads_wake_us());
+        let wake_us = self.wake_us.min(self.leads.as_ref().map_or(u64::MAX, |leads| leads.wake_us()));
         (wake_us != u64::MAX).then(|| wake_us.saturating_sub(self.now.mono_us).div_ceil(1_000))
     }
 
@@ -233,6 +243,11 @@ impl Links {
         self.set_status(Status { is_ready, ..self.status });
     }
 
+    /// Sets the version of this node's classes in its status.
+    pub(super) fn set_classes(&mut self, classes: u64) {
+        self.set_status(Status { classes, ..self.status });
+    }
+
     /// This node's status, as sent with pings.
     pub(super) fn status(&self) -> Status {
         self.status
@@ -306,14 +321,11 @@ impl Links {
                 if let Role::Up(peer) = &conn.role
                     && let Some(known) = self.peers.get(&peer.node)
                 {
-                    let node = is_new.then(|| peer.node.clone());
+                    self.peer_table.stands(&known.registered, self.shard, &conn.link);
                     if is_new {
                         conn.gate.set_silent(true);
                         self.roster.suspect(peer, true);
-                    }
-                    self.peer_table.stands(&known.registered, self.shard, &conn.link);
-                    if let Some(node) = node {
-                        self.lead_suspects(&node, true);
+                        self.leads.iter_mut().for_each(|leads| leads.suspects(known.registered.id, true));
                     }
                 }
                 self.soil(key);
@@ -329,11 +341,10 @@ impl Links {
         if let Role::Up(peer) = &conn.role
             && let Some(known) = self.peers.get(&peer.node)
         {
-            let node = peer.node.clone();
             conn.gate.set_silent(false);
             self.roster.suspect(peer, false);
             self.peer_table.stands(&known.registered, self.shard, &conn.link);
-            self.lead_suspects(&node, false);
+            self.leads.iter_mut().for_each(|leads| leads.suspects(known.registered.id, false));
         }
     }
 
@@ -392,23 +403,6 @@ impl Links {
             && !std::mem::replace(&mut conn.is_ready, true)
         {
             self.ready.push(key);
-        }
-    }
-}
-
-/// Orders of the control plane and mail of other shards.
-impl Links {
-    pub fn receive(&mut self, mail: LinkMail) {
-        match mail {
-            LinkMail::Begin(identity) => self.begin(identity),
-            LinkMail::Roster(registered) => self.set_roster(&registered),
-            LinkMail::Status(classes) => self.set_status(Status { classes, ..self.status }),
-            LinkMail::Ask(ticket, node, body) => self.ask(ticket, &node, &body),
-            LinkMail::Answer(node, id, body) => self.answer(&node, id, &body),
-            LinkMail::Handover(handover) => self.take_over(*handover),
-            LinkMail::Send(key, message) => self.send_for_other(key, &message),
-            LinkMail::Handled(key, bytes) => self.handled(key, bytes),
-            LinkMail::News(_) | LinkMail::Message { .. } => unreachable!("the broker takes these"),
         }
     }
 }

@@ -1,16 +1,16 @@
 //! The I/O context of links: sockets between this node's shards and those of others, driven by the state
 //! machines of `hubsub_wire::link`. See docs/protocol/link.md.
 //!
-//! - [`conn`]: one connection: its socket, its machine, its role
-//! - [`links`]: a shard's links: admission, dialing, ends
-//! - [`intake`]: input and output, bounded per turn
-//! - [`dispatch`]: handles all frames of a link
-//! - [`reach`]: the links to other nodes for a shard's broker
-//! - [`control`]: requests between control planes, over link 0
-//! - [`leads`]: leader leases of ephemeral hubs, over link 0
-//! - [`leases`]: the leases of a shard
-//! - [`ready`]: which processes are ready to serve
-//! - [`peer_table`]: the peer table and its events
+//! Layers, from below:
+//!
+//! 1. [`events`] and [`shown`], for the control plane; [`peer_table`]; [`leases`], those of a shard
+//! 2. [`reach`], the links to other nodes for a shard's broker; [`conn`], one connection; [`mail`]
+//! 3. [`asks`], unanswered requests of the control plane; [`lead_state`], leader leases on shard 0
+//! 4. [`links`], a shard's links: admission, dialing, output, ends
+//! 5. [`sending`], for the broker; [`credit`]; over link 0: [`control`], requests between control planes,
+//!    [`ready`] and [`leads`], leader leases
+//! 6. [`dispatch`], all frames and mail of links
+//! 7. [`intake`], input, bounded per turn
 //!
 //! Invariants:
 //!
@@ -21,115 +21,40 @@
 //!    a connection.
 //! 4. A shard without links spends nothing on them.
 
+mod asks;
 mod conn;
 mod control;
-mod dispatch;
+mod credit;
+pub(crate) mod dispatch;
+mod events;
 pub(crate) mod intake;
+mod lead_state;
 pub(crate) mod leads;
 pub mod leases;
 mod links;
+mod mail;
 pub mod peer_table;
 mod reach;
 mod ready;
+pub(crate) mod sending;
+mod shown;
 
 pub use conn::Handover;
+pub(crate) use credit::settle_credit;
+pub use events::{Change, Event, LeadEvent, LinkEvent};
 pub use hubsub_wire::link::handshake::VERSIONS;
 pub use hubsub_wire::link::{Counters, Identity, LinkLimits, Secret, Status};
-pub use leads::{LeadEvent, LeadView, Shown, timing};
+pub use leads::timing;
 pub use links::Links;
-pub use peer_table::{Change, LinkEvent, LinkRow, PeerRow, PeerTable, State};
-pub use ready::ShownReady;
+pub(crate) use links::{LISTENER, TOKENS};
+pub use mail::LinkMail;
+pub use peer_table::{LinkRow, PeerRow, PeerTable, Registered, State};
+pub use shown::{LeadView, Shown, ShownReady};
 
-/// An event of the links for the control plane.
-#[derive(Debug)]
-pub enum Event {
-    /// A change in the state of a peer.
-    Link(LinkEvent),
-    /// A change of this process's leader leases, or of a controller's view of other nodes' leases.
-    Lead(LeadEvent),
-    /// Another process became ready, or stopped being so.
-    Ready,
-    /// A request from a peer's control plane: peer name, request number, body.
-    Asked(Box<str>, u64, Box<[u8]>),
-    /// The response of a peer's control plane: request number, body.
-    Answered(u64, Result<Box<[u8]>, ErrorCode>),
-}
-
-use dispatch::News;
-use hubsub_message::NodeMessage;
-use hubsub_types::{ConnKey, ErrorCode, Limits, NodeId, ShardId};
-use mio::Token;
-use std::net::SocketAddr;
-use std::sync::Arc;
-
-/// The poll token of the link listener.
-pub(crate) const LISTENER: Token = Token(usize::MAX - 2);
-
-/// The first poll token of links; client tokens are below 2^32.
-pub(crate) const TOKENS: usize = 1 << 40;
+use hubsub_types::Limits;
 
 /// Bytes for names and headers in addition to the longest command's payload.
 const NAMES_BYTES: u64 = 1024 * 1024;
-
-/// A registered process, which may have links to this one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Registered {
-    /// This process's id of it; assigned by the peer table.
-    pub id: NodeId,
-    pub node: Box<str>,
-    /// Issued at its registration.
-    pub incarnation: u64,
-    /// Addresses of its link listener, tried in turn.
-    pub addresses: Vec<SocketAddr>,
-    /// The number of its shards.
-    pub shards: u16,
-}
-
-/// Mail of the control plane for each shard's links, and between shards.
-pub enum LinkMail {
-    /// This node's identity: its links begin.
-    Begin(Arc<Identity>),
-    /// The complete list of registered processes.
-    Roster(Arc<[Registered]>),
-    /// The version of this node's classes, for its status.
-    Status(u64),
-    /// A request of the control plane to a peer; the response returns with this ticket.
-    Ask(u64, Box<str>, Vec<u8>),
-    /// The control plane's response to a peer's request of this number.
-    Answer(Box<str>, u64, Vec<u8>),
-    /// A peer that has authenticated at another shard.
-    Handover(Box<Handover>),
-    /// A change of another shard's link.
-    #[allow(private_interfaces, reason = "shards alone say it")]
-    News(News),
-    /// A broker's message that arrived on a link of another shard.
-    Message {
-        from: NodeId,
-        /// The shard that owns the link.
-        shard: ShardId,
-        /// The link's connection there.
-        via: ConnKey,
-        message: NodeMessage,
-        /// The size of its frame.
-        bytes: usize,
-    },
-    /// A message for a link of this shard.
-    Send(ConnKey, NodeMessage),
-    /// Another shard's broker has handled these bytes (live, reads) of a link of this shard.
-    Handled(ConnKey, [usize; 2]),
-}
-
-impl LinkMail {
-    /// Its memory in bytes, for mailbox limits.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        match self {
-            LinkMail::Message { message, .. } | LinkMail::Send(_, message) => message.weight(),
-            LinkMail::Ask(_, _, body) | LinkMail::Answer(_, _, body) => size_of::<LinkMail>() + body.len(),
-            _ => size_of::<LinkMail>(),
-        }
-    }
-}
 
 /// The link limits of a node with these limits.
 #[must_use]

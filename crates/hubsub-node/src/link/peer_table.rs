@@ -8,40 +8,30 @@
 //!
 //! Lock order: the table's, then the events' (`control`).
 
-use super::Event;
-use super::{Registered, Shown, ShownReady};
+use super::events::{Change, Event, LinkEvent};
+use super::shown::{Shown, ShownReady};
 use crate::io::log_lines::Level;
 use crate::io::report::Report;
 use hubsub_types::NodeId;
 use hubsub_wire::link::clock::Offset;
 use hubsub_wire::link::{Counters, End, Link, Status};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// A change of a peer's state.
+/// A registered process, which may have links to this one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// All links are up.
-    Up,
-    /// A link was silent for `link_suspect_ms`.
-    Suspected,
-    /// No link is silent any more.
-    Heard,
-    /// A link has ended: a code, and a text for operators.
-    Down(&'static str, Box<str>),
-    /// It is not up, and this node or the peer refused a link: a code, and a text for operators.
-    Refused(&'static str, Box<str>),
-    Dead,
-}
-
-/// A change of a peer's state, with the peer.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LinkEvent {
+pub struct Registered {
+    /// This process's id of it; assigned by the peer table.
+    pub id: NodeId,
     pub node: Box<str>,
-    /// The incarnation of the peer's process.
+    /// Issued at its registration.
     pub incarnation: u64,
-    pub change: Change,
+    /// Addresses of its link listener, tried in turn.
+    pub addresses: Vec<SocketAddr>,
+    /// The number of its shards.
+    pub shards: u16,
 }
 
 /// The state of a link.

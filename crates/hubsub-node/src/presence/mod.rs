@@ -28,7 +28,7 @@ pub use edge::{Edge, Refusal, Wish, ends, joined, left, refused, reserve, update
 pub use occupancy::{look_after, tell_changed, tick as tick_occupancy};
 pub use records::{Records, record_again};
 
-use crate::io::context::Ctx;
+use crate::io::context::{Ctx, ProcessChange};
 use crate::io::inbox::LETTER_BYTES;
 use crate::io::internal_client::shard_of;
 use crate::io::node_info::{NodeInfo, run_of};
@@ -166,7 +166,7 @@ impl Members {
     }
 
     /// Sets this process's identity in the cluster; no member can exist before.
-    pub fn begin(&mut self, node: &str, incarnation: u64) {
+    fn begin(&mut self, node: &str, incarnation: u64) {
         self.machine.begin(run_of(node, incarnation));
         self.occupancies.incarnation = incarnation;
     }
@@ -270,22 +270,28 @@ pub fn missed(ctx: &mut Ctx, room: &[u8]) {
     event(ctx, |p, now, actions| p.missed(room, now, actions));
 }
 
-/// The process of a node is gone.
-pub fn process_gone(ctx: &mut Ctx, run: u64) {
+/// Applies a change of the cluster's processes.
+pub fn process_changed(ctx: &mut Ctx, change: ProcessChange<'_>) {
+    match change {
+        ProcessChange::Own(node, incarnation) => ctx.io.states.presence.begin(node, incarnation),
+        ProcessChange::Registered(others) => registered(ctx, others),
+        ProcessChange::Up(node) => {
+            if let Some(&run) = ctx.io.states.presence.runs.get(&node) {
+                event(ctx, |p, now, actions| p.back(run, now, actions));
+                occupancy::gone(ctx, run, false);
+            }
+        }
+        ProcessChange::Gone(run) => process_gone(ctx, run),
+    }
+}
+
+fn process_gone(ctx: &mut Ctx, run: u64) {
     event(ctx, |p, now, actions| p.gone(run, now, actions));
     occupancy::gone(ctx, run, true);
 }
 
-/// A link to a node is up: its process is not gone, if that was assumed.
-pub fn process_up(ctx: &mut Ctx, node: NodeId) {
-    if let Some(&run) = ctx.io.states.presence.runs.get(&node) {
-        event(ctx, |p, now, actions| p.back(run, now, actions));
-        occupancy::gone(ctx, run, false);
-    }
-}
-
 /// Applies the registered processes: each one that no longer is has gone.
-pub fn registered<'a>(ctx: &mut Ctx, processes: impl Iterator<Item = (NodeId, &'a str, u64)>) {
+fn registered<'a>(ctx: &mut Ctx, processes: impl Iterator<Item = (NodeId, &'a str, u64)>) {
     let (mut runs, mut incarnations) = (BTreeMap::new(), BTreeMap::new());
     for (id, node, incarnation) in processes {
         let run = run_of(node, incarnation);

@@ -81,7 +81,7 @@ pub(crate) fn receive(ctx: &mut Ctx, mail: Mail) {
             ctx.io.states.phoenix.rules = crate::phoenix::rules(&ctx.io.info, &limits);
             ctx.io.states.links.limits = Arc::new(crate::link::limits(&limits));
         }
-        Mail::Link(mail) => ctx.link_mail(mail),
+        Mail::Link(mail) => crate::link::dispatch::receive(ctx, mail),
         Mail::Lead(mail) => crate::link::leads::lead_mail(ctx, mail),
         Mail::Mqtt(mail) => crate::mqtt::receive(ctx, mail),
         Mail::Presence(mail) => crate::presence::receive(ctx, mail),

@@ -8,6 +8,7 @@ use crate::io::conn::{Conn, Dialect, Flags};
 use crate::io::output::Pending;
 use crate::io::questions::Part;
 use crate::io::shard_io::Io;
+use crate::link;
 use crate::log::{LogEnd, LogQuestion};
 use crate::mqtt::Retained;
 use crate::redis;
@@ -182,15 +183,15 @@ impl Sink for Io {
     }
 
     fn send_node(&mut self, node: NodeId, hub: HubId, message: NodeMessage) -> Result<(), NodeMessage> {
-        self.send_to_node(node, hub, message)
+        link::sending::send(self, node, hub, message)
     }
 
     fn node_flows(&self, node: NodeId, hub: HubId) -> bool {
-        self.flows_to_node(node, hub)
+        link::sending::flows(self, node, hub)
     }
 
     fn node_is_silent(&self, node: NodeId, hub: HubId) -> bool {
-        self.is_silent(node, hub)
+        link::sending::is_silent(self, node, hub)
     }
 
     fn load_consumer(&mut self, source: &Arc<[u8]>) {

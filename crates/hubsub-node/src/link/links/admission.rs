@@ -6,9 +6,8 @@
 use super::Links;
 use crate::io::inbox::{Letter, Mailer};
 use crate::io::log_lines::Level;
-use crate::link::LinkMail;
 use crate::link::conn::{Conn, Handover, Role};
-use crate::link::dispatch::News;
+use crate::link::mail::{LinkMail, News};
 use crate::link::reach::Way;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::link::{Admission, Identity, Link, Peer, Refusal};

@@ -8,9 +8,9 @@
 use super::round::Round;
 use super::{Links, PeerLink};
 use crate::io::node_info::run_of;
-use crate::link::Registered;
 use crate::link::conn::{Conn, Role};
-use crate::link::dispatch::News;
+use crate::link::mail::News;
+use crate::link::peer_table::Registered;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::breaker::State as BreakerState;
 use hubsub_wire::link::{End, Link, Refusal};

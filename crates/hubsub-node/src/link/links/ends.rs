@@ -3,7 +3,7 @@
 use super::Links;
 use crate::io::log_lines::Level;
 use crate::link::conn::Role;
-use crate::link::dispatch::News;
+use crate::link::mail::News;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::End;
 use hubsub_wire::link::breaker::State as BreakerState;

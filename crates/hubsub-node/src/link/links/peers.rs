@@ -3,8 +3,8 @@
 use super::Links;
 use super::round::Round;
 use crate::io::report::Share;
-use crate::link::Registered;
 use crate::link::conn::Role;
+use crate::link::peer_table::Registered;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::Breaker;
 use hubsub_wire::link::handshake::dials;
@@ -34,7 +34,7 @@ pub(in crate::link) struct PeerLink {
 
 impl Links {
     /// Sets the registered peers.
-    pub(super) fn set_roster(&mut self, registered: &[Registered]) {
+    pub(in crate::link) fn set_roster(&mut self, registered: &[Registered]) {
         self.has_roster = true;
         let mut old = std::mem::take(&mut self.peers);
         let (shard, shards) = (self.shard, self.shards);
