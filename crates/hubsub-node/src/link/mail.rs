@@ -1,4 +1,4 @@
-//! Mail of links: orders of the control plane, and what the shards of a node tell each other.
+//! Mail of links: orders of the control plane, and messages between the shards of a node.
 
 use super::conn::Handover;
 use super::peer_table::Registered;

@@ -3,7 +3,8 @@
 
 use super::intake::{Intake, Taken, bytes_of};
 use super::segments::{Frame, Handover, RETRY};
-use super::state::{Shared, State};
+use super::shared::Shared;
+use super::state::State;
 use crate::io::spin::Spin;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Batch, HubId, Journal, LogError};

@@ -1,13 +1,6 @@
-//! State shared by the log's threads: whether it accepts records, and counters.
+//! Whether a log accepts records, and its counters.
 
-use super::Event;
-use super::Listener;
-use super::turns::Turns;
-use crate::io::log_lines::Level;
-use crate::io::report::Report;
-use hubsub_log::{HubId, LogError};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Whether a log accepts records.
@@ -31,15 +24,6 @@ impl State {
             State::Failed => "failed",
         }
     }
-}
-
-/// The resource that a log lacks while it accepts no records.
-#[derive(Debug)]
-pub enum Lack {
-    /// Free disk space, in bytes.
-    Room(u64),
-    /// A file that cannot be opened, and the error.
-    File(String),
 }
 
 /// Upper bounds of the sync time histogram, in µs; longer syncs count in the last bucket.
@@ -89,132 +73,5 @@ impl Counters {
         self.sync_us.fetch_add(us, Ordering::Relaxed);
         let at = SYNC_BOUNDS_US.partition_point(|&bound| bound < us);
         self.syncs_by_time[at].fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// State shared by the log's threads.
-pub struct Shared {
-    state: AtomicU8,
-    reason: Mutex<Option<String>>,
-    is_stopping: AtomicBool,
-    has_ended: AtomicBool,
-    control: Arc<dyn Report<Event>>,
-    listener: Arc<dyn Listener>,
-    /// Locked while the listener is notified: nothing is reported safe after a failure.
-    telling: Mutex<()>,
-    pub counters: Counters,
-    /// Schedules disk reads between syncs.
-    pub turns: Arc<Turns>,
-}
-
-impl Shared {
-    /// The state of a log that accepts records.
-    pub fn new(control: Arc<dyn Report<Event>>, listener: Arc<dyn Listener>) -> Shared {
-        Shared {
-            state: AtomicU8::new(State::Open as u8),
-            reason: Mutex::new(None),
-            is_stopping: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
-            control,
-            listener,
-            telling: Mutex::new(()),
-            counters: Counters::default(),
-            turns: Arc::new(Turns::new()),
-        }
-    }
-
-    /// Whether it accepts records.
-    pub fn state(&self) -> State {
-        match self.state.load(Ordering::Acquire) {
-            0 => State::Open,
-            1 => State::Full,
-            _ => State::Failed,
-        }
-    }
-
-    /// Why it does not.
-    pub fn reason(&self) -> Option<String> {
-        self.reason.lock().expect("nothing panics under this lock").clone()
-    }
-
-    /// Stops accepting records until the lack is over, or resumes with `None`.
-    pub fn set_full(&self, lack: Option<Lack>) {
-        let is_full = lack.is_some();
-        let (from, to) = if is_full { (State::Open, State::Full) } else { (State::Full, State::Open) };
-        let mut reason = self.reason.lock().expect("nothing panics under this lock");
-        let changed =
-            self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if self.state() != to {
-            return;
-        }
-        let refuses = match lack {
-            Some(Lack::File(_)) => "log refuses records: a file cannot be opened",
-            _ => "log refuses records: disk is full",
-        };
-        *reason = lack.map(|lack| match lack {
-            Lack::Room(bytes) => {
-                let mib = bytes.div_ceil(1 << 20).max(1);
-                format!("the disk is full; the log goes on once it has {mib} MiB free")
-            }
-            Lack::File(why) => format!("{why}; the log goes on once the file can be opened"),
-        });
-        let fields = reason.iter().map(|reason| ("reason", reason.clone())).collect();
-        drop(reason);
-        match is_full {
-            _ if !changed => {}
-            true => self.control.log(Level::Error, refuses, fields),
-            false => self.control.log(Level::Warning, "log takes records again", fields),
-        }
-    }
-
-    /// Notifies the listener that each hub's records up to this offset are safe.
-    ///
-    /// # Errors
-    /// `Broken` if another thread has reported a failure since they were written: nothing is reported safe
-    /// after that.
-    pub fn safe(&self, hubs: &[(HubId, u64)]) -> Result<(), LogError> {
-        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.state() == State::Failed {
-            return Err(LogError::Broken);
-        }
-        self.listener.safe(hubs);
-        Ok(())
-    }
-
-    /// Marks the log as failed: nothing more can be synced.
-    pub fn fail(&self, why: &str) {
-        let mut reason = self.reason.lock().expect("nothing panics under this lock");
-        if self.state.swap(State::Failed as u8, Ordering::AcqRel) == State::Failed as u8 {
-            return;
-        }
-        *reason = Some(why.to_owned());
-        drop(reason);
-        self.control.log(Level::Error, "log has failed", vec![("reason", why.to_owned())]);
-        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        self.listener.failed();
-    }
-
-    pub fn log(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
-        self.control.log(level, message, fields);
-    }
-
-    /// Marks the node as stopping: records that cannot be synced now are given up.
-    pub fn begin_to_stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
-    }
-
-    /// Marks the segments as ended: they get nothing more.
-    pub fn end(&self) {
-        self.has_ended.store(true, Ordering::Release);
-    }
-
-    /// True if segments get nothing more.
-    pub fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
-    }
-
-    /// True if the node stops.
-    pub fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
     }
 }
