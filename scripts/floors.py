@@ -2,8 +2,9 @@
 
     floors.py [--write | --figures] [FILE]
 
-`scripts/floors.toml` has a table per crate, under its path: its `floors` from the lowest up, each a list of folders;
-the `homes` of files that are not in their folder yet; and the exceptions: `uses`, `FROM -> TO` for a use of a file on
+`scripts/floors.toml` has a table per crate, under its path: its `floors` from the lowest up, each a list of folders,
+where `*/NAME` is that part of each folder (`FOLDER/NAME.rs`, `FOLDER/NAME/…`); the `homes` of files that are not in
+their folder yet; and the exceptions: `uses`, `FROM -> TO` for a use of a file on
 the same floor or above; `impls`, `FILE: TYPE` for methods of a type that another folder defines; `circle`, the number
 of files in the largest circle of uses. All three only ever shrink: an entry that is no longer needed fails the check
 too, and `--write` only removes.
@@ -223,16 +224,25 @@ class House:
     homes: dict[str, str] = field(default_factory=dict)
 
     def folder(self, file: str) -> str:
-        return self.homes.get(file) or file.removesuffix(".rs").split("/")[0]
+        """The folder of a file; `FOLDER/PART` if that part has a floor of its own."""
+        if file in self.homes:
+            return self.homes[file]
+        top, *rest = file.removesuffix(".rs").split("/")
+        return f"{top}/{rest[0]}" if rest and self._has(f"*/{rest[0]}") else top
+
+    def _has(self, folder: str) -> bool:
+        return any(folder in folders for folders in self.floors)
 
     def floor(self, folder: str) -> int:
-        """Raises LookupError for a folder on no floor."""
-        return next(level for level, folders in enumerate(self.floors) if folder in folders)
+        """Raises StopIteration for a folder on no floor."""
+        entry = re.sub(r".*/", "*/", folder)
+        return next(level for level, folders in enumerate(self.floors) if entry in folders)
 
     def homeless(self) -> list[str]:
         """Files in folders that are on no floor."""
-        folders = {folder for floor in self.floors for folder in floor}
-        return sorted(file for file in self.crate.sources if self.folder(file) not in folders)
+        return sorted(
+            file for file in self.crate.sources if not self._has(re.sub(r".*/", "*/", self.folder(file)))
+        )
 
     def uses_up(self) -> set[str]:
         """Uses of files in other folders of the same floor or above."""
@@ -250,8 +260,11 @@ class House:
             f"{file}: {name}"
             for file, name in self.crate.impls
             if name in self.crate.types
-            and self.folder(file) not in {self.folder(home) for home in self.crate.types[name]}
+            and self._top(file) not in {self._top(home) for home in self.crate.types[name]}
         }
+
+    def _top(self, file: str) -> str:
+        return self.folder(file).split("/")[0]
 
     def largest_circle(self) -> int:
         return max((len(circle) for circle in circles(self.crate.uses)), default=1)

@@ -7,12 +7,12 @@ pub mod routes;
 
 pub use crate::io::log_lines::Level;
 
+use crate::context::events as shard;
 use crate::io::log_lines::{Fields, LogLines, Wake};
 use crate::io::questions::Part;
 use crate::io::report::{Report, Share};
 use crate::link::{self, LeadEvent, LinkEvent};
 use crate::log::{self, HubAnswer, Refusal, StreamAnswer};
-use crate::shard::events as shard;
 use hubsub_route::Published;
 use hubsub_types::ErrorCode;
 use hubsub_types::class::ClassIndex;

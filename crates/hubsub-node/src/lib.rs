@@ -3,9 +3,10 @@
 //! actions.
 //!
 //! Path of a publish: [`shard`] reads and decodes, [`redis`] or [`mqtt`] executes, the broker
-//! (`hubsub-route`) decides, [`io::fanout`] encodes once and shares, [`io::flush`] writes at the end of the turn.
+//! (`hubsub-route`) decides, [`context::fanout`] encodes once and shares, [`context::flush`] writes at the end of the turn.
 
 mod consumers;
+mod context;
 pub mod control;
 mod http;
 mod io;

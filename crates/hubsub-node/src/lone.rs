@@ -1,20 +1,20 @@
 //! A shard's core without thread and node, for unit tests of cases that sockets cannot produce. The test
 //! takes the place of the event loop.
 
+use crate::context::Ctx;
+use crate::context::conn::Conn;
+use crate::context::io::Io;
+use crate::context::mail::Mail;
+use crate::context::states::Handles;
 use crate::control::Control;
 use crate::io::classes::ClassesNow;
-use crate::io::conn::Conn;
-use crate::io::context::Ctx;
 use crate::io::inbox::{Inbox, Inboxes, Mailer};
 use crate::io::listener::ListenerKind;
 use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
-use crate::io::shard_io::Io;
 use crate::io::transport::Transport;
 use crate::link::PeerTable;
 use crate::shard::HOOKS;
-use crate::shard::mail::Mail;
-use crate::shard::states::Handles;
 use hubsub_route::{Broker, Hubs, Now, Settings};
 use hubsub_types::{Class, ClassTable, ConnKey, Limits, ShardId};
 use mio::{Poll, Token, Waker};

@@ -3,6 +3,8 @@
 mod cluster;
 mod threads;
 
+use crate::context::mail::Mail;
+use crate::context::states::Handles;
 use crate::control::Control;
 use crate::control::routes::Routes;
 use crate::io::classes::ClassesNow;
@@ -19,8 +21,6 @@ use crate::log::start::Started;
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
 use crate::mqtt::{MqttMail, StoreConfig, StoreEnd, StoreStatus, StoreThread, found_in};
 use crate::shard::MAILBOX;
-use crate::shard::mail::Mail;
-use crate::shard::states::Handles;
 use hubsub_route::{Hubs, Settings, Window};
 use hubsub_types::names::Matcher;
 use hubsub_types::{ClassTable, HubId, Limits, ShardId};

@@ -6,29 +6,28 @@
 mod clients;
 mod clock;
 mod debtors;
-pub(crate) mod encoding;
-pub(crate) mod events;
 mod gauges;
 mod intake;
 pub(crate) mod internal;
 pub(crate) mod listings;
 pub(crate) mod mail;
 mod questions;
-pub(crate) mod room_changes;
 mod routing;
 mod sink;
-pub(crate) mod states;
+pub(crate) mod state;
 mod stopping;
 mod turn;
 
-use crate::io::conn::Flags;
-use crate::io::context::{Ctx, Hooks};
+use crate::context::conn::Flags;
+use crate::context::events::Event;
+use crate::context::io::{Io, TURN_BYTES, Timer};
+use crate::context::mail::Mail;
+use crate::context::{Ctx, Hooks};
 use crate::io::inbox::Letter;
 use crate::io::lingering_close::LingeringClose;
 use crate::io::listener::{LISTENERS, Listener};
 use crate::io::log_lines::Level;
 use crate::io::memory::{self, Peak};
-use crate::io::shard_io::{Io, TURN_BYTES, Timer};
 use crate::io::spin::Spin;
 use crate::io::transport::Transport;
 use crate::link;
@@ -36,12 +35,10 @@ use crate::mqtt::Traveller;
 use crate::presence;
 use crate::shard::stopping::Stopping;
 use clock::Clock;
-use events::Event;
 use hubsub_route::Now;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::Decoder;
 use intake::READ_BYTES;
-use mail::Mail;
 use mio::{Events, Interest, Poll, Token};
 use questions::FADE_S;
 use std::collections::VecDeque;
@@ -323,7 +320,7 @@ impl Shard {
     fn accept(&mut self, is_meant: impl Fn(&Listener) -> bool) {
         let mut added = Vec::new();
         for listener in self.listeners.iter_mut().filter(|listener| is_meant(listener)) {
-            listener.accept(&mut self.ctx.io, self.poll.registry(), &mut added);
+            self.ctx.io.accept(listener, self.poll.registry(), &mut added);
         }
         added.into_iter().for_each(|key| self.ctx.broker.connected(key));
     }

@@ -10,14 +10,14 @@
 //! leader if the entry has its name *and* its incarnation: a restarted process does not lead its
 //! predecessor's term. An entry with an earlier term than the last one is ignored.
 
+use crate::context::mail::Mail;
 use crate::control::Control;
 use crate::control::early::{EarlyRooms, Placed};
 use crate::io::classes::ClassesNow;
 use crate::io::inbox::Inboxes;
 use crate::io::log_lines::Level;
 use crate::link::PeerTable;
-use crate::shard::mail::Mail;
-use crate::shard::room_changes::{RoomChanges, RouteMail, UnusedRooms};
+use crate::shard::state::room_changes::{RoomChanges, RouteMail, UnusedRooms};
 use hubsub_message::home;
 use hubsub_route::places::Places;
 use hubsub_route::{Cluster, Hubs, Leader, RelayLimits};

@@ -1,25 +1,23 @@
 //! Server-sent events ([docs/protocol/events.md]): a subscription to one topic whose records are written as
 //! they arrive, encoded once per shard for all streams. Output for a slow reader is queued as for every
-//! client ([`crate::io::fanout`]). Python is not involved.
+//! client ([`crate::context::fanout`]). Python is not involved.
 //!
 //! Invariants: the response's head is written after the broker's reply, so that a refusal has its HTTP
 //! status. A client may resume from any id that it has received: while older records are pending, no newer id
 //! is sent.
 
 use super::{refuse, write_refused};
+use crate::context::Ctx;
+use crate::context::io::{Io, Timer};
 use crate::io::access;
-use crate::io::context::Ctx;
 use crate::io::origin_check::fields_for;
 use crate::io::output::Opening;
 use crate::io::output::{Pending, Slot};
-use crate::io::shard_io::{Io, Timer};
-use hubsub_route::{Answer, Attached, Namespace, Outcome, RecordView, Start, Wish};
+use hubsub_route::{Answer, Attached, Namespace, Outcome, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Position};
-use hubsub_wire::events::{
-    self, CONTENT_TYPE, EventsRequest, HEARTBEAT, missing, record_event, write_place, write_record,
-};
+use hubsub_wire::events::{self, CONTENT_TYPE, EventsRequest, HEARTBEAT, missing, write_place};
 use hubsub_wire::http::{Refusal, Request, write_stream_head};
-use hubsub_wire::phoenix::{self, EVENT_HEADER, FORM_HEADER, Form, Payload};
+use hubsub_wire::phoenix;
 
 /// Starts a stream for a request.
 pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>) {
@@ -121,22 +119,4 @@ pub fn beat(io: &mut Io, key: ConnKey) {
         io.push(key, |out, _| out.extend_from_slice(HEARTBEAT));
     }
     io.timers.set(io.now.mono_ms + io.limits.events_heartbeat_ms, Timer::Beat(key));
-}
-
-/// Appends a record in the encoding of all streams.
-pub fn encode(out: &mut Vec<u8>, record: &RecordView<'_>) {
-    let header = |wanted: &str| {
-        let found = record.headers.iter().find(|(name, _)| **name == *wanted);
-        found.map(|(_, value)| &**value)
-    };
-    let mut made = Vec::new();
-    let form = header(FORM_HEADER).and_then(Form::named);
-    let payload = Payload::of_record(record.payload, form, &mut made);
-    write_record(out, record.position, record_event(header(EVENT_HEADER)), payload);
-}
-
-/// Appends a notice of records that the stream will not get.
-pub fn write_gap(out: &mut Vec<u8>, from: Position, to: Position) {
-    let is_known = from.epoch == to.epoch;
-    events::write_gap(out, from, is_known.then_some(to), to);
 }

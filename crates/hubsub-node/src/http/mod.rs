@@ -9,25 +9,19 @@
 //! stream is discarded.
 
 mod events;
+pub(crate) mod state;
 
-pub use events::{answer, beat, encode, write_gap};
+pub use events::{answer, beat};
 
-use crate::io::conn::Flags;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::Flags;
+use crate::context::io::{Io, Timer};
 use crate::io::log_lines::Level;
 use crate::io::origin_check::{ForeignOrigin, fields_for};
-use crate::io::shard_io::{Io, Timer};
 use crate::io::transport::is_poll;
 use hubsub_types::{ConnKey, ErrorCode, Limits};
 use hubsub_wire::events::topic_of;
 use hubsub_wire::http::{Refusal, Request, write_error};
-
-/// The state of HTTP on a shard, apart from its connections.
-#[derive(Default)]
-pub struct State {
-    /// Number of event streams.
-    pub streams: usize,
-}
 
 /// Longest body, in messages of the largest size: room for one in base64 and others. Head and body together
 /// are also at most `input_shard_bytes_max`, since they are buffered whole.
@@ -112,7 +106,7 @@ fn turn_away(io: &mut Io, key: ConnKey, stranger: &ForeignOrigin) {
 
 /// Closes a connection with much unfinished input because the shard's sum is too large.
 pub fn refuse_debtor(io: &mut Io, key: ConnKey) {
-    let asks = |conn: &crate::io::conn::Conn| !conn.io.awaits_answer() && !conn.io.is_events();
+    let asks = |conn: &crate::context::conn::Conn| !conn.io.awaits_answer() && !conn.io.is_events();
     if io.conns.get(key).is_some_and(asks) {
         refuse(io, key, None, Refusal::Debtor);
     } else {

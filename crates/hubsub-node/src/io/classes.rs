@@ -4,7 +4,6 @@
 //! broker's copy and checks for a newer one each time that it has taken mail: so the receiver of a letter has
 //! classes at least as new as its sender had.
 
-use crate::io::context::Ctx;
 use hubsub_route::Hubs;
 use hubsub_types::ClassTable;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,18 +51,5 @@ impl ClassesNow {
     pub(crate) fn set(&self, classes: Arc<ClassTable>, hubs: Arc<Hubs>) {
         *self.now.write().expect("nothing panics under this lock") = (classes, hubs);
         self.changes.fetch_add(1, Ordering::Release);
-    }
-}
-
-impl Ctx {
-    /// Applies classes that were set since the last call.
-    pub(crate) fn see_classes(&mut self) {
-        let changes = self.io.classes.changes();
-        if changes == self.io.classes_seen {
-            return;
-        }
-        self.io.classes_seen = changes;
-        let (classes, hubs) = self.io.classes.both();
-        self.broker.set_classes(classes, hubs, self.io.now, &mut self.io);
     }
 }

@@ -230,10 +230,19 @@ impl<M: Letter> Mailer<M> {
     }
 }
 
+/// The shard, out of `shards`, that represents its node in an internal room of this name. All shards must
+/// agree on it, so it does not use their hash seeds (FNV-1a).
+#[must_use]
+pub fn shard_of(name: &[u8], shards: u16) -> ShardId {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    ShardId((hash % u64::from(shards)) as u16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::mail::Mail;
+    use crate::context::mail::Mail;
     use mio::{Poll, Token, Waker};
 
     /// A mailer to `shards` inboxes, and the polls that keep their wakers alive.

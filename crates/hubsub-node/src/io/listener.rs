@@ -8,17 +8,11 @@
 //! the same, the loop and existing clients continue: the new client gets an error and is closed by means of a
 //! spare descriptor, and this listener retries after a pause that grows each time.
 
-use crate::io::conn::Conn;
-use crate::io::log_lines::Level;
-use crate::io::shard_io::{Io, Timer};
-use crate::io::transport::{Transport, WebSocket};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::Ordering;
 
 /// Limit of connections accepted per turn; the rest waits for the next turn.
 const ACCEPTS: usize = 256;
@@ -60,7 +54,7 @@ impl ListenerKind {
     }
 
     /// Error for a client that cannot be served; none for MQTT, whose version is not known yet.
-    fn full(self) -> &'static [u8] {
+    pub fn full(self) -> &'static [u8] {
         match self {
             ListenerKind::Redis | ListenerKind::RedisCluster => FULL,
             ListenerKind::Mqtt => b"",
@@ -87,6 +81,16 @@ pub struct Listener {
     is_paused: bool,
     /// Length of the next pause, in ms.
     pause_ms: u64,
+}
+
+/// A pause of a listener, because descriptors or memory lack.
+pub struct Pause {
+    pub kind: ListenerKind,
+    pub error: io::Error,
+    /// Whether a client was refused.
+    pub has_refused: bool,
+    /// Its length, in ms; then [`Listener::resume`] ends it.
+    pub ms: u64,
 }
 
 /// Binds one socket per shard to the same address. Port 0 becomes a free port, the same for all.
@@ -149,92 +153,45 @@ impl Listener {
         self.spare = self.spare.take().or_else(|| File::open("/dev/null").ok());
     }
 
-    pub fn accept(&mut self, io: &mut Io, registry: &Registry, added: &mut Vec<hubsub_types::ConnKey>) {
+    /// Accepts waiting connections and hands them to `admit`, at most [`ACCEPTS`].
+    ///
+    /// # Errors
+    /// Descriptors or memory lack: one client was refused, if that was possible, and the listener pauses.
+    pub fn accept(&mut self, mut admit: impl FnMut(TcpStream, ListenerKind)) -> Result<(), Pause> {
         self.accepts_more = false;
         for _ in 0..ACCEPTS {
             if self.is_paused || !self.is_open {
-                return;
+                return Ok(());
             }
             match self.socket.accept() {
                 Ok((socket, _)) => {
                     self.pause_ms = PAUSE_MS;
-                    added.extend(admit(socket, self.kind, io, registry));
+                    admit(socket, self.kind);
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                Err(e) => self.turn_away(&e, io),
+                Err(error) => return Err(self.turn_away(error)),
             }
         }
         self.accepts_more = true;
+        Ok(())
     }
 
-    /// Refuses one client and pauses after `accept` failed for lack of descriptors or memory.
-    fn turn_away(&mut self, error: &io::Error, io: &mut Io) {
-        io.metrics.accept_errors_total.add(1);
+    /// Refuses one client, if a descriptor can be had for that, and begins a pause.
+    fn turn_away(&mut self, error: io::Error) -> Pause {
+        let mut has_refused = false;
         if self.spare.take().is_some()
             && let Ok((mut socket, _)) = self.socket.accept()
         {
-            io.metrics.connections_refused_total.add(1);
+            has_refused = true;
             let _ = socket.write(self.kind.full());
         }
         self.spare = File::open("/dev/null").ok();
-        let fields = vec![("error", error.to_string()), ("connections", io.conns.len().to_string())];
-        if io.limited_log(crate::io::shard_io::Once::Accept) {
-            io.lines.log(Level::Error, "cannot accept connections", fields);
-        }
         self.is_paused = true;
-        io.timers.set(io.now.mono_ms + self.pause_ms, Timer::Accept(self.kind));
+        let pause = Pause { kind: self.kind, error, has_refused, ms: self.pause_ms };
         self.pause_ms = (self.pause_ms * 2).min(PAUSE_MS_MAX);
+        pause
     }
-}
-
-/// Adds a connection for a socket, unless a limit is reached.
-fn admit(
-    mut socket: TcpStream,
-    kind: ListenerKind,
-    io: &mut Io,
-    registry: &Registry,
-) -> Option<hubsub_types::ConnKey> {
-    if !io.info.descriptors.serves(socket.as_raw_fd()) {
-        io.metrics.connections_refused_total.add(1);
-        let _ = socket.write(kind.full());
-        if io.limited_log(crate::io::shard_io::Once::Full) {
-            let fields = io.info.descriptors.fields();
-            io.lines.log(Level::Warning, "connection refused: the descriptors left are reserved", fields);
-        }
-        return None;
-    }
-    let open = io.info.connections.fetch_add(1, Ordering::Relaxed);
-    if open >= io.limits.connections_max {
-        io.info.connections.fetch_sub(1, Ordering::Relaxed);
-        io.metrics.connections_refused_total.add(1);
-        let _ = socket.write(kind.full());
-        if io.limited_log(crate::io::shard_io::Once::Full) {
-            let fields = vec![("connections_max", io.limits.connections_max.to_string())];
-            io.lines.log(Level::Warning, "connection refused: limit reached", fields);
-        }
-        return None;
-    }
-    crate::io::sys::prepare(&socket, io.limits.tcp_keepalive_ms, io.limits.tcp_user_timeout_ms);
-    let id = io.info.clients.fetch_add(1, Ordering::Relaxed);
-    let transport = match kind {
-        ListenerKind::WebSocket => {
-            Transport::WebSocket(Some(Box::new(WebSocket::new(socket, io.info.pages.clone()))))
-        }
-        _ => Transport::Plain(socket),
-    };
-    let key = io.add(Conn::new(transport, kind, id, io.second()));
-    io.metrics.connections_accepted_total.add(1);
-    let conn = io.conns.get_mut(key).expect("just added");
-    if registry
-        .register(conn.io.source(), Token(key.index as usize), Interest::READABLE | Interest::WRITABLE)
-        .is_err()
-    {
-        io.conns.remove(key);
-        io.info.connections.fetch_sub(1, Ordering::Relaxed);
-        return None;
-    }
-    Some(key)
 }
 
 #[cfg(test)]

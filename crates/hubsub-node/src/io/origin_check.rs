@@ -7,9 +7,6 @@
 //!
 //! Invariant: a request without origin is served only under host names that no such page can have.
 
-use crate::io::log_lines::Level;
-use crate::io::shard_io::{Io, Once};
-use hubsub_types::ConnKey;
 use std::error::Error;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -115,23 +112,6 @@ fn host_of(origin: &str) -> Option<&str> {
 fn without_port(host: &str) -> &str {
     let port = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
     port.map_or(host, |(name, _)| name)
-}
-
-impl Io {
-    /// Counts and logs a refused request.
-    pub fn note_stranger(&mut self, key: ConnKey, stranger: &ForeignOrigin) {
-        self.metrics.origins_refused_total.add(1);
-        if !self.limited_log(Once::Page) {
-            return;
-        }
-        let fields = match stranger {
-            ForeignOrigin::Origin(origin) => {
-                vec![("origin", origin.to_string()), ("hint", "ws_origins".to_owned())]
-            }
-            ForeignOrigin::Host(host) => vec![("host", host.to_string()), ("hint", "hosts".to_owned())],
-        };
-        self.log_conn(Level::Warning, "page refused", key, fields);
-    }
 }
 
 /// Response headers that let a page of `origin` read the response, and prevent caching and its use as a

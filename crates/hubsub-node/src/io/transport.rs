@@ -1,12 +1,13 @@
 //! The layer between a connection and its socket, where TLS will be added. All calls are non-blocking.
 
+mod polled;
 mod websocket;
 
-use crate::phoenix::poll::Polled;
 use mio::net::TcpStream;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 
+pub use polled::{Asker, Polled};
 pub use websocket::{Raw, WebSocket, is_poll};
 
 /// The framing of a connection's bytes.

@@ -2,9 +2,6 @@
 //! own protocol has, a log line, and a close.
 
 use crate::io::listener::ListenerKind;
-use crate::io::log_lines::Level;
-use crate::io::shard_io::{Io, Once};
-use hubsub_types::ConnKey;
 
 /// A protocol that its first bytes identify.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +68,7 @@ impl WrongProtocol {
 
     /// Name of the protocol in log lines.
     #[must_use]
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             WrongProtocol::Tls => "tls",
             WrongProtocol::Mqtt => "mqtt",
@@ -92,29 +89,6 @@ connection: close\r\n\r\nThis is HubSub's Redis port; HTTP has one of its own.\n
 const HTTP_ANSWER_OF_MQTT: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 53\r\n\
 connection: close\r\n\r\nThis is HubSub's MQTT port; HTTP has one of its own.\n";
-
-/// Sends the error to a peer that speaks another protocol, and closes.
-pub fn refuse(io: &mut Io, key: ConnKey, stranger: WrongProtocol) {
-    let Some(kind) = io.conns.get(key).map(|conn| conn.kind) else { return };
-    io.push(key, |out, _| out.extend_from_slice(stranger.answer(kind)));
-    note(io, key, stranger);
-    io.close_soon(key);
-}
-
-/// Counts and logs a refused peer.
-pub fn note(io: &mut Io, key: ConnKey, stranger: WrongProtocol) {
-    let Some(kind) = io.conns.get(key).map(|conn| conn.kind) else { return };
-    io.metrics.protocol_errors_total.add(1);
-    if io.limited_log(Once::WrongProtocol) {
-        let fields = vec![("protocol", stranger.name().to_owned())];
-        let message = match kind {
-            ListenerKind::Mqtt => "another protocol on the MQTT port",
-            ListenerKind::WebSocket => "another protocol on the WebSocket port",
-            ListenerKind::Redis | ListenerKind::RedisCluster => "another protocol on the Redis port",
-        };
-        io.log_conn(Level::Warning, message, key, fields);
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 
 use super::links::Links;
 use super::mail::LinkMail;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::{ConnKey, NodeId, ShardId};
 use hubsub_wire::link::Lane;
 

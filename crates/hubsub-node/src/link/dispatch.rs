@@ -10,7 +10,7 @@
 use super::credit::Credit;
 use super::mail::{LinkMail, News};
 use super::{leads, ready};
-use crate::io::context::{Ctx, ProcessChange};
+use crate::context::{Ctx, ProcessChange};
 use hubsub_message::NodeMessage;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::link::{End, Frame};

@@ -4,8 +4,8 @@
 use super::conn::Role;
 use super::dispatch::{self, tell_news};
 use super::leads;
-use crate::io::context::Ctx;
-use crate::io::shard_io::TURN_BYTES;
+use crate::context::Ctx;
+use crate::context::io::TURN_BYTES;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::Next;
 use mio::event::Event;

@@ -21,7 +21,7 @@ use super::links::Links;
 use super::peer_table::{PeerTable, Registered};
 use super::ready;
 use super::shown::LeadView;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use crate::io::log_lines::Level;
 use hubsub_lead::{Action, Beat, Grant, HubTerm, LeaseRequest, Process, Timing};
 use hubsub_types::{ConnKey, HubId, Limits, NodeId, ShardId};

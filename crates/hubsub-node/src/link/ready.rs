@@ -11,7 +11,7 @@
 
 use super::events::Event;
 use super::peer_table::{PeerTable, Registered};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_lead::Process;
 use hubsub_types::{NodeId, ShardId};
 

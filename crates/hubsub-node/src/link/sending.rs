@@ -3,7 +3,7 @@
 use super::conn::Role;
 use super::links::Links;
 use super::mail::LinkMail;
-use crate::io::shard_io::Io;
+use crate::context::io::Io;
 use hubsub_message::NodeMessage;
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use hubsub_wire::link::{Lane, Sent};

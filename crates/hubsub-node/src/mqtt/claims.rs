@@ -8,11 +8,10 @@
 use super::handover::{self, post};
 use super::store::{Stored, stored};
 use super::{connect, takeover, takeover_read};
-use crate::io::context::Ctx;
-use crate::io::inbox::LETTER_BYTES;
-use crate::io::internal_client;
-use crate::io::shard_io::Io;
-use crate::io::shard_io::Timer;
+use crate::context::Ctx;
+use crate::context::io::Io;
+use crate::context::io::Timer;
+use crate::io::inbox::{self, LETTER_BYTES};
 use hubsub_mqtt::Found;
 use hubsub_mqtt::rooms::{claim_id, claim_room};
 use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};
@@ -181,7 +180,7 @@ fn shard_of(ctx: &Ctx, id: &str) -> ShardId {
 /// The shard of an id on a node with this many shards.
 #[must_use]
 pub fn home_of(id: &str, shards: u16) -> ShardId {
-    internal_client::shard_of(id.as_bytes(), shards)
+    inbox::shard_of(id.as_bytes(), shards)
 }
 
 /// A unique token for a claim of a client id.

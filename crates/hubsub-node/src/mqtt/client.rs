@@ -1,11 +1,11 @@
 //! How the output of an MQTT client is written, and how its connection ends.
 
 use super::{persist, session, shares};
+use crate::context::Ctx;
+use crate::context::conn::Flags;
+use crate::context::io::{Io, REPLIES, Timer};
 use crate::io::access::Action;
-use crate::io::conn::Flags;
-use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
-use crate::io::shard_io::{Io, REPLIES, Timer};
 use hubsub_mqtt::{Client, Fault, LastWill, Silence};
 use hubsub_route::claims::Holder;
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Ticket};
@@ -153,7 +153,12 @@ impl Io {
         if arena.len() > start {
             self.metrics.mqtt_packets_sent_total.add(packets(&arena[start..]));
             conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
-            if crate::io::reply::emit(conn, arena, start, (&mut self.output_bytes, &mut self.reply_bytes)) {
+            if crate::context::reply::emit(
+                conn,
+                arena,
+                start,
+                (&mut self.output_bytes, &mut self.reply_bytes),
+            ) {
                 self.dirty.push(key);
             }
         }

@@ -6,10 +6,10 @@ use super::work::Work;
 use super::{
     claims, missing_subscriptions, offline, persist, session, session_cursors, takeover, takeover_read,
 };
-use crate::io::conn::Flags;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::Flags;
+use crate::context::io::{Io, Timer};
 use crate::io::log_lines::Level;
-use crate::io::shard_io::{Io, Timer};
 use hubsub_mqtt::{Client, Connecting, Fault, Machine, Opened, Persistence, Refusal, Session, Terms, Wait};
 use hubsub_route::Answer;
 use hubsub_route::claims::{Aim, Claimant, Heir, Holder};

@@ -2,8 +2,8 @@
 //! it as that decides.
 
 use super::client::client_at;
-use crate::io::conn::Conn;
-use crate::io::shard_io::Io;
+use crate::context::conn::Conn;
+use crate::context::io::Io;
 use hubsub_mqtt::{Content, CountedBy, Grant, Plain, Way};
 use hubsub_route::{CloseReason, Delivery, RecordView, Sink, Via};
 use hubsub_types::{OnGap, OnSlow, Position, Qos};

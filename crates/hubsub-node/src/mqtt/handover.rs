@@ -13,8 +13,8 @@
 use super::client::end;
 use super::connect::displaced;
 use super::{claims, persist, session, takeover_read};
-use crate::io::conn::Conn;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::Conn;
 use crate::io::listener::ListenerKind;
 use crate::io::meter::Meter;
 use crate::io::transport::Transport;

@@ -3,7 +3,7 @@
 
 use super::client::{client_mut, end};
 use super::packets::take;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_mqtt::Fault;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::{DecodeLimits, Decoder, Packet, Publish, Reason};

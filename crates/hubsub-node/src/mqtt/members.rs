@@ -3,9 +3,9 @@
 //! connection: an offline session has no presence.
 
 use super::client::client_ref;
+use crate::context::Ctx;
+use crate::context::io::Io;
 use crate::io::access::Action;
-use crate::io::context::Ctx;
-use crate::io::shard_io::Io;
 use crate::presence::{self, Wish};
 use hubsub_mqtt::{Content, Way};
 use hubsub_route::LogPlace;

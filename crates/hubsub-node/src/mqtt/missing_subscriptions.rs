@@ -3,9 +3,9 @@
 use super::client::{NOBODY, client_ref};
 use super::takeover::subscribe;
 use super::{members, persist, session_cursors};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::io::Io;
 use crate::io::log_lines::Level;
-use crate::io::shard_io::Io;
 use hubsub_mqtt::OfflineSession;
 use hubsub_types::{ConnKey, ErrorCode};
 

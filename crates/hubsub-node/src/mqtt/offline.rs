@@ -1,7 +1,7 @@
 //! Delivers records to offline sessions, and resumes one in a connection.
 
 use super::persist;
-use crate::io::shard_io::Io;
+use crate::context::io::Io;
 use hubsub_mqtt::{Client, Grant, Message, OfflineSession, QueueLimits};
 use hubsub_route::{Delivery, RecordView, Via};
 use hubsub_types::{ConnKey, Qos};

@@ -6,8 +6,8 @@ use super::client::{client_mut, end};
 use super::connect::{connected, displaced, forgo_will, refused};
 use super::work::Work;
 use super::{claims, packets, session, store, takeover, takeover_read};
-use crate::io::context::Ctx;
-use crate::io::shard_io::{Io, Timer};
+use crate::context::Ctx;
+use crate::context::io::{Io, Timer};
 use hubsub_mqtt::{
     AfterWrite, Event, Fault, Intended, Persistence, Session, SessionDelete, SessionPlace, Snapshot, Wait,
     Write, put_event,

@@ -2,7 +2,7 @@
 //!
 //! Invariant: [`Io::deliver_plain`] sends what [`Io::deliver_mqtt`] would send.
 
-use crate::io::shard_io::{Io, PACKETS, TURN_BYTES};
+use crate::context::io::{Io, PACKETS, TURN_BYTES};
 use hubsub_mqtt::{Plain, encode_plain};
 use hubsub_route::{RecordView, Via};
 

@@ -6,9 +6,9 @@
 
 use super::client::{client_at, client_mut, client_ref};
 use super::deliver::has_output;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::io::Io;
 use crate::io::log_lines::Level;
-use crate::io::shard_io::Io;
 use hubsub_mqtt::{Client, Content, Reads, Way, is_expired};
 use hubsub_route::{
     Answer, Asker, Kept, LogPlace, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket, is_publisher,

@@ -1,9 +1,9 @@
 //! Sends records to MQTT clients. Queued records are sent as window and socket have room.
 
 use super::client::client_mut;
-use crate::io::conn::{Conn, Flags};
+use crate::context::conn::{Conn, Flags};
+use crate::context::io::{Io, REPLIES, TURN_BYTES};
 use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
-use crate::io::shard_io::{Io, REPLIES, TURN_BYTES};
 use hubsub_mqtt::{
     ARENA_BYTES_MAX, Content, CountedBy, Grant, Message, Next, Outgoing, Prepared, Sent, Under, Way,
 };

@@ -3,8 +3,8 @@
 use super::client::{client_mut, publish_will};
 use super::offline::queue_limits;
 use super::{claims, handover, persist, session_cursors, shares};
-use crate::io::context::Ctx;
-use crate::io::shard_io::{Io, Timer};
+use crate::context::Ctx;
+use crate::context::io::{Io, Timer};
 use hubsub_mqtt::{Client, OfflineSession, Session};
 use hubsub_route::claims::{Heir, Holder};
 use hubsub_types::ConnKey;

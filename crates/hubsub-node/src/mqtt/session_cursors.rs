@@ -13,8 +13,8 @@
 
 use super::client::{NOBODY, client_mut};
 use super::persist;
-use crate::io::context::Ctx;
-use crate::io::shard_io::Io;
+use crate::context::Ctx;
+use crate::context::io::Io;
 use hubsub_mqtt::{Cursors, Fault, Session, reason_of};
 use hubsub_route::{Answer, Asker, Attached, HubsFrom, Namespace, Outcome, Ticket};
 use hubsub_types::names::filter_pattern;

@@ -2,7 +2,7 @@
 
 use super::client::{client_mut, end};
 use super::session;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use crate::io::questions::SessionInfo;
 use hubsub_mqtt::{Client, Fault, OfflineSession};
 use hubsub_types::ConnKey;

@@ -1,8 +1,8 @@
 //! Messages of groups that go to another member.
 
 use super::persist;
-use crate::io::context::Ctx;
-use crate::io::shard_io::Io;
+use crate::context::Ctx;
+use crate::context::io::Io;
 use hubsub_mqtt::{Client, Group, Message};
 use hubsub_types::ConnKey;
 use std::rc::Rc;

@@ -3,8 +3,8 @@
 
 use super::client::client_mut;
 use super::{members, persist, session_cursors};
-use crate::io::context::Ctx;
-use crate::io::shard_io::Io;
+use crate::context::Ctx;
+use crate::context::io::Io;
 use hubsub_mqtt::{Wait, reason_of};
 use hubsub_route::{Asker, HubsFrom, Namespace, Outcome, Start, Ticket, Wish};
 use hubsub_types::names::filter_pattern;

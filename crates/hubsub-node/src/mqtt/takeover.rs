@@ -7,7 +7,7 @@ use super::missing_subscriptions::filters_of;
 use super::persist::{self, Written};
 use super::subscribing::attach;
 use super::{claims, offline, session, session_cursors, store};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use crate::io::log_lines::Level;
 use hubsub_mqtt::{Found, Grant, Message, OfflineSession, SessionDelete, will_of};
 use hubsub_route::claims::Holder;

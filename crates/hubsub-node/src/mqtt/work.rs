@@ -1,7 +1,7 @@
 //! Work of MQTT to be done after the broker's call returns.
 
 use super::{connect, delete_retry, persist, takeover_read};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_mqtt::SessionDelete;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::{ConnKey, ErrorCode};

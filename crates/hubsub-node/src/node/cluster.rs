@@ -2,14 +2,14 @@
 //! between control planes.
 
 use super::Node;
+use crate::context::mail::Mail;
+use crate::context::scatter_gather::GatherMail;
 use crate::control::routes::{ClassRow, HubRow, Routes};
 use crate::io::questions::Part;
-use crate::io::scatter_gather::GatherMail;
 use crate::link::leases::LeadMail;
 use crate::link::{Identity, LinkMail, Registered};
 use crate::log::Openings;
 use crate::redis::cluster::{ClusterNode, NewRoster, Roster};
-use crate::shard::mail::Mail;
 use hubsub_types::{ClassTable, ErrorCode};
 use std::sync::Arc;
 

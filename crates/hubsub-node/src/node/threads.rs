@@ -1,17 +1,17 @@
 //! Start of the shards: their sockets, and the body of their threads.
 
 use super::NotStarted;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::events::Event;
+use crate::context::io::Io;
+use crate::context::mail::Mail;
+use crate::context::states::Handles;
 use crate::io::inbox::{Inboxes, Mailer};
 use crate::io::listener::{self, Listener, ListenerKind};
 use crate::io::log_lines::Level;
 use crate::io::node_info::NodeInfo;
-use crate::io::shard_io::Io;
 use crate::shard::HOOKS;
 use crate::shard::Shard;
-use crate::shard::events::Event;
-use crate::shard::mail::Mail;
-use crate::shard::states::Handles;
 use hubsub_route::{Broker, Now, Settings};
 use mio::Poll;
 use mio::net::TcpListener;

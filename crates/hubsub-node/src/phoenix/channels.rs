@@ -3,11 +3,11 @@
 //! Invariants: the reply to a join precedes all other output of its topic; each push gets one reply, in
 //! order.
 
-use super::frames::{write_message, write_text};
+use crate::context::Ctx;
+use crate::context::encoding::{write_message, write_text};
+use crate::context::io::Io;
 use crate::io::access;
-use crate::io::context::Ctx;
 use crate::io::output::{Pending, Slot};
-use crate::io::shard_io::Io;
 use crate::presence;
 use hubsub_route::{Answer, Asker, Attached, Draft, Headers, Namespace, Outcome, Publisher, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Qos};

@@ -2,7 +2,7 @@
 //! its results become replies. A state machine in `hubsub-wire` keeps the topics that a connection has joined;
 //! this module connects it with the broker, the socket and the clock.
 //!
-//! Records, replies and gaps use the same code as Redis clients ([`crate::io::fanout`], [`crate::io::reply`]): a record
+//! Records, replies and gaps use the same code as Redis clients ([`crate::context::fanout`], [`crate::context::reply`]): a record
 //! is encoded once per shard and version, a result that is not known yet takes a reply slot, and output to a
 //! slow client waits in its queue.
 //!
@@ -13,87 +13,22 @@
 //! socket is not read.
 
 pub(crate) mod channels;
-mod frames;
 pub(crate) mod poll;
+pub(crate) mod state;
 
-pub use frames::{encode, write_event, write_gap};
-
-use crate::io::conn::{Flags, append};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::{Flags, append};
+use crate::context::io::{Io, Timer};
 use crate::io::log_lines::Level;
-use crate::io::node_info::NodeInfo;
-use crate::io::shard_io::{Io, Timer};
-use hubsub_types::{ConnKey, Limits};
-use hubsub_wire::phoenix::{
-    Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Rules, Socket, Taken,
-};
+use hubsub_types::ConnKey;
+use hubsub_wire::phoenix::{Connect, DecodeLimits as PushLimits, End, Flaw, Push, Refused, Socket, Taken};
 use hubsub_wire::websocket::{
     CloseCode, DecodeLimits, Decoded, Decoder, Kind, Opcode, Peer, Request, write_close, write_frame,
 };
+use state::Client;
+pub use state::rules;
 use std::mem;
 use std::rc::Rc;
-
-/// The state of a browser's connection.
-pub struct Client {
-    socket: Socket,
-    decoder: Decoder,
-    /// The part of a message that has arrived, or the message that waits.
-    message: Vec<u8>,
-    /// The kind of the message that waits for the result of a join.
-    waiting: Option<Kind>,
-    /// Whether no join was answered since the message began to wait.
-    is_early: bool,
-    /// Whether the reason for closing it was sent.
-    pub was_told: bool,
-}
-
-impl Client {
-    /// Whether the socket must not be read: a message waits for the result of a join.
-    #[inline]
-    #[must_use]
-    pub fn waits(&self) -> bool {
-        self.waiting.is_some() && self.is_early
-    }
-
-    /// Memory of an incomplete or waiting message, in bytes.
-    #[must_use]
-    pub fn unfinished_bytes(&self) -> usize {
-        self.message.capacity()
-    }
-
-    /// Drops an incomplete or waiting message.
-    pub fn drop_unfinished(&mut self) {
-        (self.message, self.waiting) = (Vec::new(), None);
-    }
-}
-
-/// The state of Phoenix on a shard, apart from its connections.
-pub struct State {
-    /// Number of accepted browsers.
-    pub clients: usize,
-    /// Number of long-poll sessions.
-    pub polled_clients: usize,
-    /// Rules for all browsers.
-    pub rules: Rc<Rules>,
-}
-
-impl State {
-    #[must_use]
-    pub fn new(info: &NodeInfo, limits: &Limits) -> State {
-        State { clients: 0, polled_clients: 0, rules: rules(info, limits) }
-    }
-}
-
-/// The rules for all browsers of a node, from its configuration.
-#[must_use]
-pub fn rules(info: &NodeInfo, limits: &Limits) -> Rc<Rules> {
-    Rc::new(Rules {
-        topics: info.phoenix_topics.clone(),
-        channels_max: limits.phoenix_channels_max as usize,
-        joins_per_second_max: u32::try_from(limits.phoenix_joins_per_second_max).unwrap_or(u32::MAX),
-        silence_ms_max: limits.phoenix_silence_ms,
-    })
-}
 
 /// Handles the waiting message or one frame of a connection's input. Returns how many bytes of the input it
 /// used; `None` if the message must still wait or the frame is incomplete.
@@ -270,14 +205,14 @@ pub fn look_for_silence(io: &mut Io, key: ConnKey) {
 
 /// Closes a browser's connection and sends the reason; does nothing for other clients.
 pub fn end(io: &mut Io, key: ConnKey, why: End) {
-    let is_there = |conn: &crate::io::conn::Conn| conn.phoenix.is_some() && !conn.is_closing();
+    let is_there = |conn: &crate::context::conn::Conn| conn.phoenix.is_some() && !conn.is_closing();
     if !io.conns.get(key).is_some_and(is_there) {
         return;
     }
     let words = match why {
         End::Flaw(flaw) => flaw.to_string(),
         End::Silent => "silent for too long".to_owned(),
-        End::Debtor => crate::io::conn::UNFINISHED.to_owned(),
+        End::Debtor => crate::context::conn::UNFINISHED.to_owned(),
         End::Disconnected | End::Restart => String::new(),
     };
     if !words.is_empty() {

@@ -18,98 +18,19 @@
 //!   token from its first response ends like a connection that sends nothing.
 //! - A session has at most one pending timer for its requests.
 
-use crate::io::conn::{Conn, Flags, append};
-use crate::io::context::Ctx;
+use super::state::{PollMail, What};
+use crate::context::Ctx;
+use crate::context::conn::{Conn, Flags, append};
+use crate::context::io::{Io, Timer};
 use crate::io::listener::ListenerKind;
 use crate::io::origin_check::fields_for;
-use crate::io::shard_io::{Io, Timer};
-use crate::io::transport::Transport;
+use crate::io::transport::{Asker, Polled, Transport};
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::http::{Answer, Request};
 use hubsub_wire::phoenix::{
     Connect, PollStatus, PollToken, poll_token, read_lines, write_messages, write_poll_status,
 };
-use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::Ordering;
-
-/// Limit of output that waits for the next request, in bytes; further output waits as for a full socket.
-const POLLED_BYTES: usize = 64 * 1024;
-
-/// Takes the place of a socket.
-pub struct Polled {
-    secret: u128,
-    /// Frames that no response has taken yet.
-    frames: Vec<u8>,
-    /// The waiting GET and its deadline, in ms.
-    waits: Option<(Asker, u64)>,
-    /// Whether a timer for that deadline is pending.
-    is_watched: bool,
-    /// The POST whose lines are not all read.
-    posts: Option<Asker>,
-}
-
-/// The connection of a request, and the origin of its page.
-#[derive(Debug)]
-pub struct Asker {
-    shard: ShardId,
-    conn: ConnKey,
-    origin: Option<Box<str>>,
-    is_last: bool,
-}
-
-/// A request to a session.
-#[derive(Debug)]
-pub enum What {
-    /// Fetch the pending output.
-    Get,
-    /// Take these frames of the client as input.
-    Post(Vec<u8>),
-}
-
-/// Mail about long polls.
-#[derive(Debug)]
-pub enum PollMail {
-    /// A request, to the session's shard.
-    Ask(Asker, PollToken, What),
-    /// The complete response, to the requesting connection, and whether the connection closes after it.
-    Answer(ConnKey, Vec<u8>, bool),
-}
-
-impl PollMail {
-    /// Bytes that count against the mailbox limit.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        let bytes = match self {
-            PollMail::Ask(_, _, What::Post(bytes)) | PollMail::Answer(_, bytes, _) => bytes.len(),
-            PollMail::Ask(..) => 0,
-        };
-        std::mem::size_of::<PollMail>() + bytes
-    }
-}
-
-impl Polled {
-    fn new(secret: u128) -> Polled {
-        Polled { secret, frames: Vec::new(), waits: None, is_watched: false, posts: None }
-    }
-
-    /// Takes slices, each of whole frames, until `POLLED_BYTES` are pending.
-    ///
-    /// # Errors
-    /// `WouldBlock` if that many are pending already.
-    pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.frames.len() >= POLLED_BYTES {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        let before = self.frames.len();
-        for slice in from {
-            self.frames.extend_from_slice(slice);
-            if self.frames.len() >= POLLED_BYTES {
-                break;
-            }
-        }
-        Ok(self.frames.len() - before)
-    }
-}
 
 /// Handles a request with its body; one that is not a long poll's has no effect.
 pub(crate) fn request(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>, body: &[u8]) {
@@ -375,17 +296,6 @@ mod tests {
     use super::*;
     use crate::lone::Lone;
     use hubsub_types::Limits;
-
-    #[test]
-    fn what_waits_for_a_request_is_bounded_and_has_whole_frames() {
-        let mut polled = Polled::new(0);
-        let frame = [0; 48 * 1024];
-        let queue = [IoSlice::new(&frame); 100];
-        assert_eq!(polled.write(&queue).unwrap(), 2 * frame.len());
-        assert_eq!(polled.write(&queue).unwrap_err().kind(), ErrorKind::WouldBlock);
-        polled.frames.clear();
-        assert_eq!(polled.write(&queue[..1]).unwrap(), frame.len());
-    }
 
     #[test]
     fn however_much_a_session_asks_one_timer_looks_at_its_requests() {

@@ -4,8 +4,8 @@
 use super::records::record;
 use super::shown::Forms;
 use super::{PresenceMail, Shown, Told, room_bytes_max, tell_home};
-use crate::io::context::Ctx;
-use crate::io::shard_io::TURN_BYTES;
+use crate::context::Ctx;
+use crate::context::io::TURN_BYTES;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::presence::Member;

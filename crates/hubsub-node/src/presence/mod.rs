@@ -28,14 +28,14 @@ pub use edge::{Edge, Refusal, Wish, ends, joined, left, refused, reserve, update
 pub use occupancy::{look_after, tell_changed, tick as tick_occupancy};
 pub use records::{Records, record_again};
 
-use crate::io::context::{Ctx, ProcessChange};
+use crate::context::io::Timer;
+use crate::context::scatter_gather::{Then, To};
+use crate::context::{Ctx, ProcessChange};
 use crate::io::inbox::LETTER_BYTES;
-use crate::io::internal_client::shard_of;
+use crate::io::inbox::shard_of;
 use crate::io::node_info::{NodeInfo, run_of};
 pub use crate::io::questions::Shown;
 use crate::io::questions::{Part, Question};
-use crate::io::scatter_gather::{Then, To};
-use crate::io::shard_io::Timer;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::Ask;

@@ -15,9 +15,9 @@
 
 use super::PresenceAsked;
 use super::{PresenceMail, event, home_of, tell};
-use crate::io::context::Ctx;
-use crate::io::internal_client::shard_of;
-use crate::io::shard_io::Timer;
+use crate::context::Ctx;
+use crate::context::io::Timer;
+use crate::io::inbox::shard_of;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_route::occupancy::{Action, Counts, Telling};

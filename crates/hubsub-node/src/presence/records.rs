@@ -14,8 +14,8 @@
 //! those counted as lost and those of a process that died.
 
 use super::PresenceAsked;
-use crate::io::context::Ctx;
-use crate::io::shard_io::Timer;
+use crate::context::Ctx;
+use crate::context::io::Timer;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;

@@ -7,9 +7,9 @@
 //! ```
 
 use super::{Shown, Told};
-use crate::io::shared::Shared;
-use crate::phoenix::write_event;
+use crate::context::encoding::write_event;
 use hubsub_route::presence::{Member, Seen};
+use hubsub_types::shared::Shared;
 use hubsub_wire::phoenix::{Present, Version, reference_text, word, write_diff, write_members, write_text};
 use std::sync::Arc;
 

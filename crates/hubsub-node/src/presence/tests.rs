@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::io::output::Piece;
-use crate::io::shared::Shared;
 use crate::lone::Lone;
+use hubsub_types::shared::Shared;
 use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::phoenix::Version;
 use std::net::TcpStream;

@@ -4,9 +4,9 @@
 use super::args::{Args, is};
 use super::reply::{SYNTAX, error, ok, quoting};
 use super::table::Command;
+use crate::context::Ctx;
+use crate::context::conn::{Conn, Flags, Transaction};
 use crate::io::access::Action;
-use crate::io::conn::{Conn, Flags, Transaction};
-use crate::io::context::Ctx;
 use crate::io::listener::ListenerKind;
 use hubsub_types::{ConnKey, ErrorCode};
 

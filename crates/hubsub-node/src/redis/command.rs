@@ -3,7 +3,7 @@
 use super::args::{Args, is};
 use super::reply::{SYNTAX, error};
 use super::table::{Command, Lookup, Table};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
 use hubsub_wire::resp::{self, Proto};

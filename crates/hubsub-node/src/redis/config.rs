@@ -3,7 +3,7 @@
 use super::args::{Args, is};
 use super::caller;
 use super::reply::{SYNTAX, error, ok, quoting};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::names::Glob;
 use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::resp;

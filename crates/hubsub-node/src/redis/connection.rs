@@ -3,8 +3,8 @@
 use super::args::{Args, integer, is};
 use super::caller::{CLIENT_NAMES, check_name, is_of_cluster, is_subscribed, set_name, take_transaction};
 use super::reply::{NOT_A_NUMBER, REDIS_VERSION, SYNTAX, error, ok, quoting, wrong_arity};
-use crate::io::conn::Flags;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::Flags;
 use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, PrincipalId};
 use hubsub_wire::resp::{self, Proto};

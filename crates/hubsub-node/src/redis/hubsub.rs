@@ -3,11 +3,11 @@
 use super::args::{Args, integer, is};
 use super::caller::{allowed_to_read, allowed_to_subscribe, switch};
 use super::reply::{NOT_A_NUMBER, SYNTAX, error};
-use crate::io::conn::Flags;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::Flags;
+use crate::context::scatter_gather::Then;
 use crate::io::output::Pending;
 use crate::io::questions::{Part, Question};
-use crate::io::scatter_gather::Then;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Attached, Namespace, Outcome, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Position};

@@ -4,7 +4,7 @@
 use super::args::{Args, is};
 use super::caller;
 use super::reply::REDIS_VERSION;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use crate::io::metrics::{Metric, ShardMetrics};
 use crate::io::node_info::BUILD_PROFILE;
 use crate::io::sys;

@@ -32,8 +32,9 @@ mod transaction;
 
 pub use hubsub::write_started;
 
-use crate::io::conn::{Flags, NO_COMMAND};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::{Flags, NO_COMMAND};
+use crate::context::refusals;
 use crate::io::listener::ListenerKind;
 use crate::io::wrong_protocol;
 use args::{Args, shown};
@@ -125,7 +126,7 @@ const QUOTED_MAX: usize = 128;
 
 fn unknown(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, is_first: bool) {
     if is_first && wrong_protocol::is_http(args) {
-        return wrong_protocol::refuse(&mut ctx.io, key, wrong_protocol::WrongProtocol::Http);
+        return refusals::refuse_protocol(&mut ctx.io, key, wrong_protocol::WrongProtocol::Http);
     }
     transaction::spoil(ctx, key);
     error(ctx, key, unknown_text(args));

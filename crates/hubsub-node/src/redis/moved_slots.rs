@@ -4,9 +4,9 @@
 use super::cluster::slot::slot_of;
 use super::cluster::{NewRoster, Roster};
 use super::pubsub;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::io::TURN_BYTES;
 use crate::io::listener::ListenerKind;
-use crate::io::shard_io::TURN_BYTES;
 use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::resp::Subscription;
@@ -47,9 +47,9 @@ pub fn follow(ctx: &mut Ctx, roster: &Arc<Roster>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::mail::Mail;
     use crate::lone::Lone;
     use crate::redis::cluster::ClusterNode;
-    use crate::shard::mail::Mail;
     use hubsub_types::Limits;
 
     fn roster(own: &str) -> Roster {

@@ -3,10 +3,10 @@
 use super::args::{ASKED_MAX, Args};
 use super::caller::{allowed_to_subscribe, is_of_cluster, is_subscribed};
 use super::reply::{error, quoting};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::scatter_gather::{Then, To};
 use crate::io::output::Pending;
 use crate::io::questions::{Part, Question};
-use crate::io::scatter_gather::{Then, To};
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Sink, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::resp::{self, Subscription};

@@ -1,7 +1,7 @@
 //! The replies that many commands have in common: OK, errors and help texts.
 
 use super::args::shown;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

@@ -2,7 +2,7 @@
 
 use super::args::{Args, is};
 use super::reply::{SYNTAX, error, ok, quoting};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

@@ -2,7 +2,7 @@
 //! subcommand's name is `container|subcommand`, as in Redis's errors and replies.
 
 use super::args::Args;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::ConnKey;
 
 /// A command or subcommand.

@@ -5,10 +5,10 @@ use super::args::Args;
 use super::caller::{refused_to_administer, take_transaction};
 use super::reply::{error, ok};
 use super::table::{Lookup, Table};
-use crate::io::conn::{Flags, Transaction};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::{Flags, Transaction};
+use crate::context::io::TURN_BYTES;
 use crate::io::log_lines::Level;
-use crate::io::shard_io::TURN_BYTES;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

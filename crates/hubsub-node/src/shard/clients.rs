@@ -1,7 +1,7 @@
 //! Connections as CLIENT LIST and the API show them, and their selection by filter.
 
-use crate::io::conn::{Conn, Flags};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::{Conn, Flags};
 use crate::io::questions::{ClientFilter, ClientInfo};
 use hubsub_types::ConnKey;
 

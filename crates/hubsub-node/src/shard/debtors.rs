@@ -4,10 +4,10 @@
 //!
 //! Invariant: a sum is what its connections count, `Output::counted_replies` and `Conn::unfinished_bytes`.
 
-use crate::io::conn::{Conn, Dialect, Flags, UNFINISHED};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::{Conn, Dialect, Flags, UNFINISHED};
+use crate::context::io::Io;
 use crate::io::log_lines::Level;
-use crate::io::shard_io::Io;
 use hubsub_mqtt::Fault;
 use hubsub_types::ConnKey;
 use hubsub_wire::mqtt::Reason;

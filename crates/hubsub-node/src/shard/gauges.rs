@@ -1,6 +1,6 @@
 //! Gauges that are not maintained incrementally.
 
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_route::Namespace;
 
 /// Updates the gauges that are not maintained incrementally.
@@ -60,7 +60,7 @@ pub(crate) fn set_gauges(ctx: &Ctx) {
         (&metrics.reply_bytes, ctx.io.reply_bytes as u64),
         (&metrics.input_bytes, ctx.io.input_bytes as u64),
         (&metrics.pool_bytes, ctx.io.pool_bytes() as u64),
-        (&metrics.waiting_bytes, crate::io::shared::waiting_bytes() as u64),
+        (&metrics.waiting_bytes, hubsub_types::shared::waiting_bytes() as u64),
         (&metrics.connections_bytes, (ctx.io.conns.bytes() + broker.clients_bytes()) as u64),
         (&metrics.rooms_bytes, broker.rooms.table_bytes() as u64),
         (&metrics.topics_bytes, broker.topics.table_bytes() as u64),

@@ -2,12 +2,13 @@
 //! and commands that a paused connection may not execute yet, are kept with the connection.
 
 use super::Shard;
+use crate::context::conn::{Conn, Flags, Input, append};
+use crate::context::io::{Io, TURN_BYTES};
+use crate::context::refusals;
 use crate::http;
-use crate::io::conn::{Conn, Flags, Input, append};
 use crate::io::log_lines::Level;
 use crate::io::meter::BYTES_IN;
 use crate::io::origin_check::ForeignOrigin;
-use crate::io::shard_io::{Io, TURN_BYTES};
 use crate::io::wrong_protocol;
 use crate::mqtt;
 use crate::phoenix;
@@ -73,7 +74,7 @@ impl Shard {
                 if let Some(stranger) =
                     e.get_ref().and_then(|e| e.downcast_ref::<wrong_protocol::WrongProtocol>())
                 {
-                    wrong_protocol::note(&mut self.ctx.io, key, *stranger);
+                    refusals::note_protocol(&mut self.ctx.io, key, *stranger);
                 }
                 self.ctx.io.close_now(key);
             }
@@ -87,7 +88,7 @@ impl Shard {
             && conn.input.is_none()
             && let Some(stranger) = wrong_protocol::recognized(conn.kind, bytes)
         {
-            return wrong_protocol::refuse(&mut self.ctx.io, key, stranger);
+            return refusals::refuse_protocol(&mut self.ctx.io, key, stranger);
         }
         match conn.input.take() {
             None => {

@@ -10,70 +10,16 @@
 //!
 //! Invariant: no turn scans more than the limit.
 
+use super::state::listings::Listing;
+use crate::context::Ctx;
 use crate::io::access::Action;
-use crate::io::context::Ctx;
 use crate::io::questions::{Listed, Part};
-use crate::log::Wanted;
-use hubsub_route::rooms::Page;
-use hubsub_route::{Ask, Namespace};
-use hubsub_types::names::Glob;
+use hubsub_route::Ask;
 use hubsub_types::{HubId, PrincipalId};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Number of listings that take turns; others wait until one of them ends.
 const AT_ONCE: usize = 8;
-
-/// Unfinished listings of a shard.
-#[derive(Default)]
-pub struct Listings {
-    waiting: VecDeque<(Listing, Ask)>,
-    /// Rooms and topics scanned in this turn.
-    passed: usize,
-}
-
-pub enum Listing {
-    /// Rooms, and the request to their hubs' logs that follows.
-    Rooms(Wanted, Page),
-    Topics {
-        /// Namespace of the topics.
-        namespace: Namespace,
-        /// Pattern that topics must match.
-        glob: Option<Glob>,
-        /// Index of the next topic to scan.
-        place: usize,
-        found: Vec<Arc<[u8]>>,
-        /// Bytes left for names; `None` if the limit was exceeded.
-        bytes_left: Option<u64>,
-    },
-}
-
-impl Listing {
-    #[must_use]
-    pub fn rooms(wanted: Wanted) -> Listing {
-        let page = Page::new(wanted.glob.as_deref(), wanted.after.as_deref(), wanted.limit);
-        Listing::Rooms(wanted, page)
-    }
-
-    /// Lists topics with subscribers; refused if their names exceed `bytes_max` bytes.
-    #[must_use]
-    pub fn topics(namespace: Namespace, glob: Option<&[u8]>, bytes_max: u64) -> Listing {
-        let (glob, bytes_left) = (glob.map(Glob::new), Some(bytes_max));
-        Listing::Topics { namespace, glob, place: 0, found: Vec::new(), bytes_left }
-    }
-}
-
-impl Listings {
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-}
 
 /// Begins a listing. Returns the response if this turn completes it; else it is sent later.
 pub(crate) fn list(ctx: &mut Ctx, mut listing: Listing, ask: Ask) -> Option<Part> {
@@ -157,10 +103,11 @@ fn listed(ctx: &Ctx, listing: Listing, ask: Ask) -> Option<Part> {
 mod tests {
     use super::super::turn::has_more;
     use super::*;
+    use crate::context::scatter_gather::{Then, To};
     use crate::control::Event;
     use crate::io::questions::Question;
-    use crate::io::scatter_gather::{Then, To};
     use crate::lone::Lone;
+    use hubsub_route::Namespace;
     use hubsub_types::Limits;
 
     const TURN: usize = 8;

@@ -1,8 +1,8 @@
 //! This shard's responses to questions.
 
 use super::clients::{client_info, is_meant};
-use super::listings::Listing;
-use crate::io::context::Ctx;
+use super::state::listings::Listing;
+use crate::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::io::questions::{ClientInfo, Listed, Part, Question, TraceStep};
 use crate::log::Wanted;

@@ -1,11 +1,11 @@
 //! A shard's handling of route messages: it joins the cluster, and its broker leads, follows or waits.
 //! `control::routes` sends them.
 
-use super::events::Event;
-use super::room_changes::{RouteMail, UnusedRooms};
-use crate::io::context::Ctx;
+use super::state::room_changes::{RouteMail, UnusedRooms};
+use crate::context::Ctx;
+use crate::context::events::Event;
+use crate::context::io::Io;
 use crate::io::log_lines::Level;
-use crate::io::shard_io::Io;
 use hubsub_route::Leader;
 use hubsub_route::relay::limits::PARKED_MS;
 use hubsub_types::class::ClassIndex;

@@ -1,13 +1,13 @@
 //! Carries out the broker's decisions for this shard: each goes to the protocol of its connection,
 //! to the log, to links or to other shards.
 
-use super::encoding::write_gap;
-use crate::consumers::Wanted;
+use crate::consumers::state::Wanted;
+use crate::context::conn::{Conn, Dialect, Flags};
+use crate::context::encoding::write_gap;
+use crate::context::io::Io;
 use crate::http;
-use crate::io::conn::{Conn, Dialect, Flags};
 use crate::io::output::Pending;
 use crate::io::questions::Part;
-use crate::io::shard_io::Io;
 use crate::link;
 use crate::log::{LogEnd, LogQuestion};
 use crate::mqtt::Retained;

@@ -3,11 +3,12 @@
 //! quiet and no mail is in flight, every request is answered and delivered: then leader leases end, links send
 //! a goodbye, and connections close as they take their output. After its deadline, a stop does so in any case.
 
-use super::events::Event;
-use super::internal::{self, Asked};
+use super::internal;
 use super::turn::reap;
-use crate::io::conn::Conn;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::Conn;
+use crate::context::events::Event;
+use crate::context::work::Asked;
 use crate::io::output::Slot;
 use hubsub_types::ConnKey;
 use hubsub_wire::phoenix::End;
@@ -114,9 +115,9 @@ fn is_quiet(ctx: &Ctx) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::mail::Mail;
     use crate::link::leases::tests::leading;
     use crate::lone::Lone;
-    use crate::shard::mail::Mail;
     use hubsub_types::Limits;
 
     #[test]

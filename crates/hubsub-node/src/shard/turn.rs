@@ -1,9 +1,9 @@
 //! The end of a turn: what it produced is written, and connections that are marked for closing are removed.
 
 use super::debtors::close_debtors;
-use crate::io::conn::Flags;
-use crate::io::context::Ctx;
-use crate::io::shard_io::TURN_BYTES;
+use crate::context::Ctx;
+use crate::context::conn::Flags;
+use crate::context::io::TURN_BYTES;
 use crate::io::transport::Transport;
 
 /// Writes what this turn produced. Mail goes first, so that a client never sees an effect before the

@@ -1,21 +1,21 @@
 //! A principal that may do nothing is refused by every command that needs leave.
 
 use super::*;
+use crate::context::Ctx;
+use crate::context::conn::Conn;
+use crate::context::io::Io;
+use crate::context::mail::Mail;
+use crate::context::states::Handles;
 use crate::control::Control;
 use crate::io::classes::ClassesNow;
-use crate::io::conn::Conn;
-use crate::io::context::Ctx;
 use crate::io::inbox::{Inbox, Inboxes, Mailer};
 use crate::io::listener::ListenerKind;
 use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
-use crate::io::shard_io::Io;
 use crate::io::transport::Transport;
 use crate::link::PeerTable;
 use crate::redis;
 use crate::shard::HOOKS;
-use crate::shard::mail::Mail;
-use crate::shard::states::Handles;
 use hubsub_route::HubFilter;
 use hubsub_route::patterns::Patterns;
 use hubsub_route::{Broker, Hubs, Namespace, Now, Settings};

@@ -10,7 +10,7 @@ pub use thread::{StoreState, StoreStatus, StoreThread};
 
 use super::MqttMail;
 use super::persist::{self, Written};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_mqtt::rooms::{entries_room, snapshot_room};
 use hubsub_mqtt::{Found, adds_to, beginning_of};
 use hubsub_route::Owner;
@@ -96,7 +96,7 @@ fn session_limits(limits: &Limits) -> hubsub_sessions::Limits {
     }
 }
 
-/// A shard's handle to the store. The internal client ([`crate::io::internal_client`]) numbers requests and maps replies.
+/// A shard's handle to the store. The internal client ([`crate::context::internal_client`]) numbers requests and maps replies.
 pub struct StoreEnd {
     work: Arc<Work>,
     shard: ShardId,

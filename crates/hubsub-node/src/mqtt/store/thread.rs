@@ -243,10 +243,10 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::mail::Mail;
     use crate::control::Control;
     use crate::io::inbox::{Inbox, Inboxes};
     use crate::mqtt::MqttMail;
-    use crate::shard::mail::Mail;
     use hubsub_sessions::{Limits, Memory};
     use mio::{Poll, Token, Waker};
     use std::sync::mpsc::{Receiver, Sender, channel};

@@ -2,9 +2,9 @@
 //! before it is closed.
 
 use super::list::{kind, unknown_kind};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::scatter_gather::{Then, To};
 use crate::io::questions::{ClientFilter, Part, Question};
-use crate::io::scatter_gather::{Then, To};
 use crate::redis::args::{Args, integer, is};
 use crate::redis::reply::{SYNTAX, error, quoting};
 use hubsub_types::ConnKey;

@@ -1,8 +1,8 @@
 //! CLIENT LIST and CLIENT INFO: one line per connection, in Redis's format.
 
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::scatter_gather::To;
 use crate::io::questions::{ClientFilter, ClientInfo, Part, Question};
-use crate::io::scatter_gather::To;
 use crate::redis::args::{ASKED_MAX, Args, integer, is};
 use crate::redis::reply::{SYNTAX, error, quoting};
 use hubsub_types::ConnKey;

@@ -7,8 +7,8 @@ pub mod list;
 use super::args::{Args, is};
 use super::caller::{CLIENT_NAMES, check_name, set_name, switch};
 use super::reply::{SYNTAX, error, ok, quoting};
-use crate::io::conn::Flags;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+use crate::context::conn::Flags;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

@@ -16,7 +16,7 @@ pub use show::{info, links, nodes, shards, slots};
 use super::args::{Args, integer};
 use super::reply::{self, NOT_A_NUMBER, error, ok, quoting};
 use super::table::{Command, Lookup, Table};
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 use show::{host_here, serves};

@@ -3,7 +3,7 @@
 
 use super::roster::{ClusterNode, Roster};
 use super::slot::SLOTS;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
 use crate::redis::args::Args;
 use crate::redis::caller::is_of_cluster;
 use crate::redis::reply::error;

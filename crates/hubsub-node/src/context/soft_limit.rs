@@ -3,8 +3,8 @@
 //!
 //! Invariant: a connection has at most one such pending timer.
 
-use crate::io::conn::Flags;
-use crate::io::shard_io::{Io, Timer};
+use crate::context::conn::Flags;
+use crate::context::io::{Io, Timer};
 use hubsub_route::{CloseReason, Sink};
 use hubsub_types::ConnKey;
 

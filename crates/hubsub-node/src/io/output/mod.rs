@@ -5,15 +5,14 @@
 //! Records never overtake the confirmation of a subscription. An idle connection has no `Output`: they are
 //! pooled.
 
-use crate::io::shared::{Counted, Shared};
-use ahash::RandomState;
-use hubsub_route::Record;
-use hubsub_types::Position;
-use hubsub_wire::phoenix::Answer;
-use hubsub_wire::resp::Proto;
+mod gaps;
+mod slots;
+
+pub use gaps::{Gap, Gaps, Latest, Tag};
+use hubsub_types::shared::{Counted, PLACE_BYTES, Shared};
+pub use slots::{Opening, Pending, Slot};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// A part of this turn's output.
 pub enum Piece {
@@ -62,66 +61,6 @@ impl Frame {
     pub fn plain(bytes: Bytes) -> Frame {
         Frame { bytes, tag: None, closes: false, is_reply: false }
     }
-}
-
-/// Identifies the record of a frame.
-pub struct Tag {
-    pub topic: Rc<[u8]>,
-    pub position: Position,
-}
-
-/// Consecutive dropped records of one topic.
-pub struct Gap {
-    pub topic: Rc<[u8]>,
-    pub from: Position,
-    /// Position of the last missing record, inclusive.
-    pub to: Position,
-}
-
-/// The state of a request for an event stream whose response waits for the broker.
-pub struct Opening {
-    /// The position after which records are requested, if any.
-    pub after: Option<Position>,
-    /// The `Origin` header of the request.
-    pub origin: Option<Box<str>>,
-}
-
-/// The kind of a reply that is not known yet.
-pub enum Pending {
-    /// The number of receivers of a publish.
-    Publish,
-    /// This confirmation of a subscription, or an error.
-    Confirm(Vec<u8>),
-    /// The confirmation of a subscription with a start: topic, count, and the client's protocol version at
-    /// the request.
-    Start(Box<[u8]>, u64, Proto),
-    /// The reply to a browser's push, without its outcome.
-    Answer(Box<Answer>),
-    /// The reply to a browser's join of this topic.
-    Join(Box<str>),
-    /// The start of a stream of server-sent events.
-    Events(Box<Opening>),
-    /// The reply to a scatter-gather request.
-    Parts,
-    /// No reply: the client switched replies off.
-    Silence,
-}
-
-/// The place of a reply in the order of replies.
-pub enum Slot {
-    /// The reply is not known yet.
-    Waiting(Pending),
-    /// The reply is known and waits for earlier ones.
-    Ready(Vec<u8>),
-    /// Like `Ready`, and records must not overtake it: it confirms a subscription, ends a transaction,
-    /// reports a gap or is a record itself.
-    Confirmed(Vec<u8>),
-    /// Records of a history, encoded from `next` on as output drains.
-    Long {
-        records: Vec<Arc<Record>>,
-        /// Number of records already written.
-        next: usize,
-    },
 }
 
 #[derive(Default)]
@@ -288,45 +227,12 @@ impl Output {
         (self.popped, self.oldest, self.empty, self.latest, self.is_writable) = (0, 0, 0, None, false);
     }
 
-    /// Opens a slot and returns its number.
-    pub fn open_slot(&mut self, pending: Pending) -> u32 {
-        self.confirms += u32::from(is_confirm(&pending));
-        self.slots.push_back(Slot::Waiting(pending));
-        self.first_slot.wrapping_add(self.slots.len() as u32 - 1)
-    }
-
-    /// Notes that the publish of the next slot may be delivered back to this client.
-    pub fn note_own_publish(&mut self, topic: &[u8]) {
-        self.own_publishes.push_back((self.next_slot(), topic_hash(topic)));
-    }
-
-    /// Whether a publish to this topic is unanswered, so that the topic's records wait.
-    #[must_use]
-    pub fn answers_first(&self, topic: &[u8]) -> bool {
-        !self.own_publishes.is_empty() && {
-            let hash = topic_hash(topic);
-            self.own_publishes.iter().any(|(_, of)| *of == hash)
-        }
-    }
-
     /// Whether something may have to precede a record: queued records, confirmations, replies to its own
     /// publishes, or gaps.
     #[inline]
     #[must_use]
     pub fn holds_records(&self) -> bool {
         !self.queue.is_empty() || self.confirms > 0 || !self.own_publishes.is_empty() || !self.gaps.is_empty()
-    }
-
-    /// The number of the next slot.
-    #[must_use]
-    pub fn next_slot(&self) -> u32 {
-        self.first_slot.wrapping_add(self.slots.len() as u32)
-    }
-
-    /// The slot of this number, if it is still waiting.
-    pub fn waiting(&mut self, slot: u32) -> Option<&mut Slot> {
-        let place = slot.wrapping_sub(self.first_slot) as usize;
-        self.slots.get_mut(place).filter(|s| matches!(s, Slot::Waiting(_)))
     }
 
     /// Drops the oldest droppable frames until `needed` bytes are free or none is left; with `tells`, the
@@ -460,71 +366,5 @@ impl Output {
     }
 }
 
-/// Gaps to report to a client, by topic.
-#[derive(Default)]
-pub struct Gaps {
-    list: Vec<Gap>,
-    /// Index in `list` of each topic's last gap.
-    places: Latest,
-    /// Approximate memory, in bytes.
-    pub bytes: usize,
-}
-
-impl Gaps {
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
-    /// Takes all gaps, in order of their start.
-    pub fn take(&mut self) -> Vec<Gap> {
-        std::mem::take(self).list
-    }
-
-    fn add(&mut self, Tag { topic, position }: Tag) {
-        let place = self.places.get(&topic).map(|&place| place as usize);
-        if let Some(gap) = place.map(|place| &mut self.list[place])
-            && gap.to.epoch == position.epoch
-        {
-            gap.to.seq = gap.to.seq.max(position.seq);
-            return;
-        }
-        self.bytes += size_of::<Gap>() + topic.len();
-        self.places.insert(Rc::clone(&topic), self.list.len() as u64);
-        self.list.push(Gap { topic, from: position, to: position });
-    }
-}
-
-type Latest = hashbrown::HashMap<Rc<[u8]>, u64, ahash::RandomState>;
-
-/// Hashes a topic. Topics with equal hashes are held back together, which does no harm.
-fn topic_hash(topic: &[u8]) -> u64 {
-    RandomState::with_seeds(1, 2, 3, 4).hash_one(topic)
-}
-
-/// Whether records must stay after this reply.
-#[must_use]
-pub fn is_confirm(pending: &Pending) -> bool {
-    matches!(pending, Pending::Confirm(_) | Pending::Start(..) | Pending::Join(_) | Pending::Events(_))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_publish_that_waits_for_the_log_is_not_overlooked_behind_a_later_answer() {
-        let mut output = Output::default();
-        let slots = [Pending::Publish, Pending::Publish].map(|pending| output.open_slot(pending));
-        output.logged_slot = Some(slots[1]);
-        assert!(output.waits_for_log());
-        *output.waiting(slots[1]).unwrap() = Slot::Ready(Vec::new());
-        assert!(output.waits_for_log(), "the first one waits still");
-        *output.waiting(slots[0]).unwrap() = Slot::Ready(Vec::new());
-        assert!(!output.waits_for_log());
-        output.slots.clear();
-        output.first_slot += 2;
-        output.open_slot(Pending::Publish);
-        assert!(!output.waits_for_log(), "that is of a room without a log");
-    }
-}
+// A receiver of shared bytes has a queue entry, and the queue may be half empty.
+const _: () = assert!(PLACE_BYTES == size_of::<Frame>() * 3 / 2);

@@ -2,24 +2,24 @@
 //! broker's decisions (`fanout`) and commands' replies (`reply`), and writes everything at the end of the
 //! turn (`flush`).
 
-use super::access::Access;
-use super::classes::ClassesNow;
 use super::conn::{Conn, Flags};
-use super::fanout::Encoded;
-use super::inbox::Mailer;
+use super::encoding::{Encoded, VARIANTS};
+use super::events::Event;
 use super::internal_client::InternalClient;
-use super::listener::ListenerKind;
-use super::log_lines::{Level, LogLines};
-use super::metrics::ShardMetrics;
-use super::output::Output;
-use super::report::Report;
+use super::mail::Mail;
 use super::scatter_gather::ScatterGather;
-use super::slab::Slab;
-use super::wheel::Wheel;
+use super::states::{Handles, States};
+use crate::io::access::Access;
+use crate::io::classes::ClassesNow;
+use crate::io::inbox::Mailer;
+use crate::io::listener::ListenerKind;
+use crate::io::log_lines::{Level, LogLines};
+use crate::io::metrics::ShardMetrics;
 use crate::io::node_info::NodeInfo;
-use crate::shard::events::Event;
-use crate::shard::mail::Mail;
-use crate::shard::states::{Handles, States};
+use crate::io::output::Output;
+use crate::io::report::Report;
+use crate::io::slab::Slab;
+use crate::io::wheel::Wheel;
 use hubsub_route::Now;
 use hubsub_route::claims::Token;
 use hubsub_types::{ConnKey, Limits, ShardId};
@@ -76,13 +76,13 @@ const ONCE: usize = 4;
 
 /// Number of arenas of a turn: one per record encoding for Redis clients, browsers and event streams, one for
 /// MQTT packets with several receivers, and one for replies.
-pub const ARENAS: usize = 11;
+pub const ARENAS: usize = VARIANTS + 2;
 
 /// Arena of MQTT packets with several receivers.
-pub const PACKETS: u8 = 9;
+pub const PACKETS: u8 = VARIANTS as u8;
 
 /// Arena of replies, and of MQTT packets with one receiver.
-pub const REPLIES: u8 = 10;
+pub const REPLIES: u8 = VARIANTS as u8 + 1;
 
 /// A turn whose arenas exceed this many bytes writes before it continues.
 pub const TURN_BYTES: usize = 256 * 1024;

@@ -2,16 +2,19 @@
 //! the rooms of `$consumer`; dead-letter topics; and records that were delivered to Redis clients but not
 //! acknowledged.
 
-use crate::io::conn::Consumed;
-use crate::io::context::Ctx;
+use crate::context::Ctx;
+pub mod state;
+
+use crate::context::conn::Consumed;
+use crate::context::io::Io;
+use crate::context::scatter_gather::Then;
 use crate::io::questions::{Part, Question};
-use crate::io::scatter_gather::Then;
-use crate::io::shard_io::Io;
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_route::{Delivery, Headers, Record, RecordView};
 use hubsub_types::names::group_of;
 use hubsub_types::{ErrorCode, Position};
 use hubsub_wire::resp;
+use state::{ConsumerAsked, Wanted};
 use std::sync::Arc;
 
 /// Prefix of the rooms that hold consumers' entries, one room per consumer.
@@ -19,26 +22,6 @@ pub const ROWS: &[u8] = b"$consumer/";
 
 /// Prefix of dead-letter topics.
 const DEAD: &[u8] = b"dead-letters/";
-
-/// Work for consumers that is done after the broker's call returns.
-pub enum Wanted {
-    /// Read the entry of a consumer.
-    Load(Arc<[u8]>),
-    /// The entry was read.
-    Loaded(Arc<[u8]>, Result<Option<Vec<u8>>, ErrorCode>),
-    /// Write the entry of a consumer.
-    Save(Arc<[u8]>, Vec<u8>),
-    /// Publish a record to the dead-letter topic.
-    Bury(Arc<[u8]>, Arc<Record>),
-}
-
-/// The origin of a request of consumers.
-pub enum ConsumerAsked {
-    /// A consumer whose entry was written.
-    Row(Arc<[u8]>),
-    /// A consumer that dead-lettered the record at this position.
-    Buried(Arc<[u8]>, Position),
-}
 
 /// Name of the room that holds a consumer's entry.
 #[must_use]

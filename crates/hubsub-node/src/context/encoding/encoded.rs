@@ -1,22 +1,16 @@
 //! The encodings of the record that is being delivered, each made when first needed.
 
-use super::{ARENA_BYTES, FRAME_SHARED};
-use crate::io::conn::{Conn, Dialect, Flags};
+use super::{VARIANTS, encode};
 use crate::io::output::Output;
-use crate::io::shard_io::{ARENAS, Io};
-use crate::io::shared::Shared;
-use crate::shard::encoding::encode;
 use hubsub_route::{RecordView, Via};
-use hubsub_wire::phoenix::Version;
-use hubsub_wire::resp::Proto;
+use hubsub_types::shared::Shared;
 use std::rc::Rc;
 
-/// Number of encodings of a record: RESP2 and RESP3, each with and without position; Phoenix versions 1 and
-/// 2, each with and without position; and a server-sent event.
-pub(super) const VARIANTS: usize = ARENAS - 2;
+/// Frames of at least this size are shared individually instead of through an arena.
+pub(crate) const FRAME_SHARED: usize = 16 * 1024;
 
-/// Index of the server-sent event encoding, the last one.
-pub(crate) const EVENTS: usize = VARIANTS - 1;
+/// Limit of an arena per turn; further frames are shared individually.
+const ARENA_BYTES: usize = 1024 * 1024;
 
 /// The encodings of the current record, each made when first needed: first those for subscribers of its
 /// topic, then those for the pattern that was delivered last.
@@ -39,7 +33,7 @@ impl Encoded {
     }
 
     /// Index of an encoding, by variant and kind of subscription.
-    pub(super) fn place(&mut self, variant: usize, via: Via<'_>) -> usize {
+    pub(crate) fn place(&mut self, variant: usize, via: Via<'_>) -> usize {
         let Via::Pattern(id, _) = via else { return variant };
         if self.pattern != id {
             self.pattern = id;
@@ -49,7 +43,7 @@ impl Encoded {
         VARIANTS + variant
     }
 
-    pub(super) fn range(&self, place: usize) -> Option<(u32, u32)> {
+    pub(crate) fn range(&self, place: usize) -> Option<(u32, u32)> {
         (self.in_arena & 1 << place != 0).then(|| self.ranges[place])
     }
 
@@ -57,7 +51,7 @@ impl Encoded {
     /// ones: a long one as a frame, a short one as a range of the arena. An existing frame is shared. Returns
     /// the bytes.
     #[inline(never)]
-    pub(super) fn push_new(
+    pub(crate) fn push_new(
         &mut self,
         output: &mut Output,
         place: usize,
@@ -87,54 +81,22 @@ impl Encoded {
         bytes
     }
 
-    pub(super) fn set_range(&mut self, place: usize, range: (u32, u32)) {
+    pub(crate) fn set_range(&mut self, place: usize, range: (u32, u32)) {
         self.in_arena |= 1 << place;
         self.ranges[place] = range;
     }
 
-    pub(super) fn frame(&self, place: usize) -> Option<&Shared> {
+    pub(crate) fn frame(&self, place: usize) -> Option<&Shared> {
         self.frames.iter().find(|(at, _)| *at == place).map(|(_, frame)| frame)
     }
 
-    pub(super) fn set_frame(&mut self, place: usize, frame: Shared) {
+    pub(crate) fn set_frame(&mut self, place: usize, frame: Shared) {
         self.frames.push((place, frame));
     }
 
-    pub(super) fn topic(&mut self, record: &RecordView<'_>) -> Rc<[u8]> {
+    pub(crate) fn topic(&mut self, record: &RecordView<'_>) -> Rc<[u8]> {
         Rc::clone(self.topic.get_or_insert_with(|| record.topic.into()))
     }
 }
 
 const _: () = assert!(2 * VARIANTS <= u32::BITS as usize);
-
-#[inline]
-pub(super) fn variant_of(conn: &Conn) -> usize {
-    let of_dialect = match conn.dialect() {
-        Dialect::Redis(Proto::Resp2) => 0,
-        Dialect::Redis(Proto::Resp3) => 1,
-        Dialect::Phoenix(Version::V1) => 4,
-        Dialect::Phoenix(Version::V2) => 5,
-        Dialect::Events => return EVENTS,
-    };
-    of_dialect + 2 * usize::from(conn.flags.any(Flags::POSITIONS))
-}
-
-impl Io {
-    /// The record's shared frame of one variant.
-    pub(super) fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Shared {
-        let place = self.encoded.place(variant, via);
-        if let Some(frame) = self.encoded.frame(place) {
-            return frame.clone();
-        }
-        let frame: Shared = match self.encoded.range(place) {
-            Some((start, end)) => self.arenas[variant][start as usize..end as usize].into(),
-            None => {
-                let mut bytes = Vec::new();
-                encode(&mut bytes, variant, via, record);
-                bytes.into()
-            }
-        };
-        self.encoded.set_frame(place, frame.clone());
-        frame
-    }
-}

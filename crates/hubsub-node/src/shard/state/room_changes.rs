@@ -103,8 +103,8 @@ impl RoomChanges {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mail::Mail;
     use super::*;
+    use crate::context::mail::Mail;
     use crate::io::inbox::{Inbox, Inboxes};
     use hubsub_route::places::Places;
     use mio::{Poll, Token, Waker};

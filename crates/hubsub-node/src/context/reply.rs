@@ -1,32 +1,18 @@
 //! Replies in order. A known reply goes straight into the turn's output. One that is not known yet takes a
 //! slot, and later replies wait for it.
 
-use crate::io::conn::{Conn, Flags};
-use crate::io::fanout::FRAME_SHARED;
-use crate::io::output::{Bytes, Frame, Output, Pending, Slot, is_confirm};
-use crate::io::shard_io::{Io, REPLIES};
-use crate::io::shared::Shared;
+use crate::context::conn::{Conn, Flags};
+use crate::context::encoding::FRAME_SHARED;
+use crate::context::io::{Io, REPLIES};
+use crate::io::output::{Bytes, Frame, Output, Pending, Slot};
 use hubsub_route::{Asker, Record, Ticket};
 use hubsub_types::ConnKey;
+use hubsub_types::shared::Shared;
 use hubsub_wire::resp::{self, Proto};
 use std::sync::Arc;
 
 /// A long reply continues while the connection's output is below this, in bytes.
 const LONG_BELOW: usize = 64 * 1024;
-
-impl Output {
-    pub fn push_ready(&mut self, bytes: Vec<u8>) {
-        self.slot_bytes += bytes.len();
-        self.slots.push_back(Slot::Ready(bytes));
-    }
-
-    /// Adds a confirmation, a gap or a record to the slots; later records stay after it.
-    pub fn push_confirmed(&mut self, bytes: Vec<u8>) {
-        self.slot_bytes += bytes.len();
-        self.confirms += 1;
-        self.slots.push_back(Slot::Confirmed(bytes));
-    }
-}
 
 impl Io {
     /// Replies to the current command.
@@ -135,7 +121,7 @@ impl Io {
         let is_silent = conn.flags.any(Flags::REPLY_OFF.or(Flags::REPLY_SKIP));
         let output = conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());
         // A confirmation is not a reply: it is sent even if replies are off.
-        let is_silent = is_silent && !is_confirm(&pending);
+        let is_silent = is_silent && !pending.is_confirm();
         output.open_slot(if is_silent { Pending::Silence } else { pending });
     }
 
@@ -221,7 +207,7 @@ impl Io {
             unreachable!("`waiting` finds slots that wait")
         };
         self.expects_more |= output.logged_slot == Some(slot);
-        let confirms = is_confirm(&pending);
+        let confirms = pending.is_confirm();
         if slot == output.first_slot {
             // Nothing precedes it, so it is written directly.
             output.pop_slot();
@@ -338,28 +324,6 @@ fn queue_reply(
         output.enqueue_plain(&arena[start..], true);
         output.count_replies(reply_bytes);
         arena.truncate(start);
-    }
-}
-
-impl Output {
-    fn slot_mut(&mut self, slot: u32) -> &mut Slot {
-        &mut self.slots[slot.wrapping_sub(self.first_slot) as usize]
-    }
-
-    fn pop_slot(&mut self) {
-        match self.slots.pop_front() {
-            Some(Slot::Ready(bytes)) => self.slot_bytes -= bytes.len(),
-            Some(Slot::Confirmed(bytes)) => {
-                self.slot_bytes -= bytes.len();
-                self.confirms -= 1;
-            }
-            Some(Slot::Long { .. }) => self.confirms -= 1,
-            _ => {}
-        }
-        if self.own_publishes.front().is_some_and(|(slot, _)| *slot == self.first_slot) {
-            self.own_publishes.pop_front();
-        }
-        self.first_slot = self.first_slot.wrapping_add(1);
     }
 }
 

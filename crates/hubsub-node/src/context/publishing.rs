@@ -1,7 +1,7 @@
 //! The check whether a client may publish, made once per message in every protocol.
 
+use crate::context::Ctx;
 use crate::io::access::Action;
-use crate::io::context::Ctx;
 use crate::io::meter::MESSAGES_IN;
 use hubsub_types::{ConnKey, ErrorCode};
 

@@ -1,9 +1,9 @@
 //! A shard's broker with its I/O context: commands and mail act on both.
 
 use super::conn::{Conn, Flags};
-use super::questions::{ClientFilter, ClientInfo, Part, Question};
+use super::io::{Io, Timer};
 use super::scatter_gather::Then;
-use super::shard_io::{Io, Timer};
+use crate::io::questions::{ClientFilter, ClientInfo, Part, Question};
 use hubsub_route::hubs::HubLog;
 use hubsub_route::{Ask, Broker, Namespace};
 use hubsub_types::{ConnKey, NodeId};
@@ -62,6 +62,17 @@ impl Ctx {
                 self.io.timers.set(due_ms, Timer::Linger(key));
             }
         }
+    }
+
+    /// Applies classes that were set since the last call.
+    pub(crate) fn see_classes(&mut self) {
+        let changes = self.io.classes.changes();
+        if changes == self.io.classes_seen {
+            return;
+        }
+        self.io.classes_seen = changes;
+        let (classes, hubs) = self.io.classes.both();
+        self.broker.set_classes(classes, hubs, self.io.now, &mut self.io);
     }
 
     /// Number of a connection's subscriptions in a namespace, on this shard.

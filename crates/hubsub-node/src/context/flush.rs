@@ -1,10 +1,10 @@
 //! The end of a turn: everything that it produced for a connection goes out in one call. Bytes that a socket
 //! does not take become the connection's queue, which is written once the socket is writable.
 
-use crate::io::conn::{Conn, Flags};
+use crate::context::conn::{Conn, Flags};
+use crate::context::encoding::write_gap;
+use crate::context::io::{Io, REPLIES};
 use crate::io::output::{Bytes, Frame, Output, Piece};
-use crate::io::shard_io::{Io, REPLIES};
-use crate::shard::encoding::write_gap;
 use hubsub_types::ConnKey;
 use std::io::{ErrorKind, IoSlice};
 
@@ -201,4 +201,4 @@ fn piece_bytes<'a>(piece: &'a Piece, arenas: &'a [Vec<u8>]) -> &'a [u8] {
     }
 }
 
-const _: () = assert!(REPLIES as usize == crate::io::shard_io::ARENAS - 1);
+const _: () = assert!(REPLIES as usize == crate::context::io::ARENAS - 1);

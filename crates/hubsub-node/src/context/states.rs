@@ -1,7 +1,6 @@
 //! The states of all folders on a shard, apart from its connections.
 
 use super::events::Event;
-use super::listings::Listings;
 use crate::io::classes::ClassesNow;
 use crate::io::log_lines::LogLines;
 use crate::io::metrics::ShardMetrics;
@@ -13,6 +12,7 @@ use crate::log::LogEnd;
 use crate::mqtt::StoreEnd;
 use crate::presence::Members;
 use crate::redis::cluster::Roster;
+use crate::shard::state::listings::Listings;
 use crate::{http, link, mqtt, phoenix};
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -36,8 +36,8 @@ pub struct Handles {
 
 pub struct States {
     pub mqtt: mqtt::State,
-    pub phoenix: phoenix::State,
-    pub http: http::State,
+    pub phoenix: phoenix::state::State,
+    pub http: http::state::State,
     pub presence: Members,
     pub links: Links,
     /// The ephemeral hubs that this shard leads.
@@ -49,7 +49,7 @@ pub struct States {
     pub listings: Listings,
     /// On shard 0: rooms that were requested from the control plane, with the deadline of the response, in
     /// ms, and whether a place is wanted if there is none.
-    pub(super) asked: HashMap<Box<[u8]>, (u64, bool), RandomState>,
+    pub(crate) asked: HashMap<Box<[u8]>, (u64, bool), RandomState>,
 }
 
 impl States {
@@ -59,8 +59,8 @@ impl States {
         let of_links = (crate::link::limits(limits), crate::link::timing(limits));
         States {
             mqtt: mqtt::State::new(store),
-            phoenix: phoenix::State::new(info, limits),
-            http: http::State::default(),
+            phoenix: phoenix::state::State::new(info, limits),
+            http: http::state::State::default(),
             presence: Members::new(shard, info, limits.presence_listed_max),
             links: Links::new(shard, shards, of_links, peer_table, control, metrics),
             led: Led::default(),

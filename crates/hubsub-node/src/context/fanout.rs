@@ -2,27 +2,16 @@
 //! want, into an arena of the turn, and each receiver gets a range of it. A receiver whose socket is full
 //! gets a shared frame in its queue instead, up to its output limit.
 
-mod encoded;
-mod queue;
-
-use encoded::variant_of;
-pub(crate) use encoded::{EVENTS, Encoded};
-
 use super::conn::{Conn, Flags};
-use super::log_lines::Level;
-use super::meter::{BYTES_OUT, MESSAGES_OUT};
-use super::output::Tag;
-use super::questions::Part;
+use super::encoding::variant_of;
+use super::io::{Io, TURN_BYTES};
 use super::scatter_gather::GatherMail;
-use super::shard_io::{Io, TURN_BYTES};
+use crate::io::log_lines::Level;
+use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
+use crate::io::output::Tag;
+use crate::io::questions::Part;
 use hubsub_route::{Ask, CloseReason, Delivery, RecordView, Via};
 use hubsub_types::{OnGap, OnSlow};
-
-/// Frames of at least this size are shared individually instead of through an arena.
-pub(crate) const FRAME_SHARED: usize = 16 * 1024;
-
-/// Limit of an arena per turn; further frames are shared individually.
-const ARENA_BYTES: usize = 4 * TURN_BYTES;
 
 // The common delivery is one function, and each rare case has its own, so that the common one keeps its
 // values in registers.

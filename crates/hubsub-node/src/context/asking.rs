@@ -1,53 +1,19 @@
-//! Scatter-gather requests to shards: the responses are collected and handed on together.
+//! Requests to shards and to the control plane: the responses are collected and handed on together.
 
+use super::Ctx;
+use super::events::Event;
+use super::io::Io;
+use super::scatter_gather::{Batch, GatherMail, Incomplete, Then, To, Write};
 use crate::io::access::Action;
-use crate::io::context::Ctx;
 use crate::io::log_lines::Level;
 use crate::io::output::Pending;
 use crate::io::questions::{Call, Item, Part, Question, Request};
-use crate::io::shard_io::Io;
-use crate::shard::events::Event;
-use crate::shard::internal::Work;
-use ahash::RandomState;
-use hashbrown::HashMap;
 use hubsub_route::rooms::HistoryPart;
-use hubsub_route::{Answer, Ask, Asker, Draft, Namespace, Outcome, Published, Publisher, Ticket};
+use hubsub_route::{Answer, Ask, Asker, Draft, Namespace, Outcome, Publisher, Ticket};
 use hubsub_types::names::is_reserved;
 use hubsub_types::{ConnKey, ErrorCode, PrincipalId, Qos, ShardId};
-use hubsub_wire::resp::{self, Proto};
+use hubsub_wire::resp;
 use std::sync::Arc;
-
-/// Requests and responses between shards.
-pub enum GatherMail {
-    /// A request; the response goes to shard `from` under this number.
-    Ask { from: ShardId, number: u32, question: Arc<Question> },
-    /// The response to the request of this number.
-    Part { number: u32, part: Part },
-}
-
-/// Writes a reply from the collected responses.
-pub type Write = Box<dyn FnOnce(&mut Vec<u8>, Proto, Vec<Part>)>;
-
-/// The destination of the collected responses.
-pub enum Then {
-    /// The reply in a slot of a connection.
-    Reply(ConnKey, u32, Write),
-    /// The same, for a request that counts as [`LISTING`] requests.
-    Listing(ConnKey, u32, Write),
-    /// Records for a slot of a connection.
-    Records(ConnKey, u32),
-    /// The control plane, by ticket.
-    Control(u64),
-    /// The folder that asked, once the broker's call returns.
-    Work(Box<dyn FnOnce(Option<Part>) -> Work>),
-}
-
-impl Then {
-    /// The work that a single response leads to.
-    pub fn work<W: Into<Work>>(of: impl FnOnce(Option<Part>) -> W + 'static) -> Then {
-        Then::Work(Box::new(|part| of(part).into()))
-    }
-}
 
 /// The error for a list that is longer than `reply_bytes_max`.
 pub const LISTING_TOO_LONG: &str =
@@ -56,41 +22,6 @@ pub const LISTING_TOO_LONG: &str =
 /// Weight of a request whose response may be as long as a client's unread replies may be: no further request
 /// of the client starts before it is answered.
 const LISTING: u32 = 32;
-
-/// The shards that get a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum To {
-    All,
-    One(ShardId),
-}
-
-struct Incomplete {
-    left: usize,
-    parts: Vec<Part>,
-    then: Then,
-}
-
-struct Batch {
-    left: usize,
-    outcomes: Vec<Result<Published, ErrorCode>>,
-}
-
-/// Requests whose responses are incomplete.
-#[derive(Default)]
-pub struct ScatterGather {
-    next: u32,
-    open: HashMap<u32, Incomplete, RandomState>,
-    /// Publishes of the control plane, by ticket.
-    batches: HashMap<u64, Batch, RandomState>,
-}
-
-impl ScatterGather {
-    /// Whether no response is awaited.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.batches.is_empty()
-    }
-}
 
 impl Ctx {
     /// Sends a request to one shard or to all of them, this one included.

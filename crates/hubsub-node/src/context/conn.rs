@@ -50,7 +50,7 @@ pub struct Conn {
     /// Present once an MQTT client has sent its CONNECT.
     pub mqtt: Option<Box<Client>>,
     /// Present once a browser is admitted.
-    pub phoenix: Option<Box<phoenix::Client>>,
+    pub phoenix: Option<Box<phoenix::state::Client>>,
 }
 
 /// The encoding of messages to a client that does not use MQTT.

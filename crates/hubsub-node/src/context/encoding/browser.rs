@@ -63,14 +63,14 @@ fn write_broadcast<'a>(
 }
 
 /// Appends a message of the protocol's state machine.
-pub(super) fn write_message(out: &mut Vec<u8>, version: Version, message: &Message<'_>) {
+pub fn write_message(out: &mut Vec<u8>, version: Version, message: &Message<'_>) {
     let mut bytes = Vec::new();
     let kind = message.write(version, &mut bytes).expect("what the machine says is JSON");
     write_frame(out, opcode(kind), true, &bytes, None);
 }
 
 /// Appends an encoded text message.
-pub(super) fn write_text(out: &mut Vec<u8>, text: &[u8]) {
+pub fn write_text(out: &mut Vec<u8>, text: &[u8]) {
     write_frame(out, Opcode::Text, true, text, None);
 }
 

@@ -1,18 +1,36 @@
 //! Queued records after those that a connection has not taken yet, their limits, and gaps where some were
 //! dropped.
 
-use super::encoded::variant_of;
+use super::encoding::{encode, variant_of, write_gap};
+use super::io::Io;
 use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::io::output::{Bytes, Frame, Output, Tag};
-use crate::io::shard_io::Io;
-use crate::shard::encoding::write_gap;
 use hubsub_route::{RecordView, Via};
 use hubsub_types::OnSlow;
+use hubsub_types::shared::Shared;
 
 impl Io {
+    /// The record's shared frame of one variant.
+    pub(crate) fn shared_frame(&mut self, variant: usize, via: Via<'_>, record: &RecordView<'_>) -> Shared {
+        let place = self.encoded.place(variant, via);
+        if let Some(frame) = self.encoded.frame(place) {
+            return frame.clone();
+        }
+        let frame: Shared = match self.encoded.range(place) {
+            Some((start, end)) => self.arenas[variant][start as usize..end as usize].into(),
+            None => {
+                let mut bytes = Vec::new();
+                encode(&mut bytes, variant, via, record);
+                bytes.into()
+            }
+        };
+        self.encoded.set_frame(place, frame.clone());
+        frame
+    }
+
     /// Queues a record for a connection whose socket is full or whose confirmation or reply is not written
     /// yet.
-    pub(super) fn enqueue(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
+    pub(crate) fn enqueue(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) {
         let Some(variant) = self.conns.at(conn).map(variant_of) else { return };
         let frame = self.shared_frame(variant, via, record);
         let may_drop = matches!(record.on_slow, OnSlow::DropOldest | OnSlow::Conflate);

@@ -1,0 +1,4 @@
+//! What the shard's own folder remembers.
+
+pub(crate) mod listings;
+pub(crate) mod room_changes;
