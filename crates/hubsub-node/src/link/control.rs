@@ -5,10 +5,10 @@
 //! exceeds the receiver's limit loses its link. Receiver limits are twice the sender's, because a request
 //! that timed out may still be queued.
 
-use super::asks::{ASKS_BYTES_MAX, ASKS_MAX, Asked, has_room};
-use super::conn::Role;
-use super::events::Event;
-use super::links::Links;
+use super::state::asks::{ASKS_BYTES_MAX, ASKS_MAX, Asked, has_room};
+use super::state::conn::Role;
+use super::state::events::Event;
+use super::state::links::Links;
 use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::link::{Frame, Payload, Sent};
 
@@ -22,7 +22,7 @@ const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl Links {
     /// Sends a request to a peer's control plane.
-    pub(in crate::link) fn ask(&mut self, ticket: u64, node: &str, body: &[u8]) {
+    pub(crate) fn ask(&mut self, ticket: u64, node: &str, body: &[u8]) {
         self.asks.give_up(self.now.mono_us, &*self.control);
         let link = self.peers.get(node).and_then(|peer| peer.link);
         let outcome = if link.is_some_and(|link| !self.asks.has_room(link, body.len())) {
@@ -58,7 +58,7 @@ impl Links {
     }
 
     /// A request or response of a peer's control plane.
-    pub(in crate::link) fn control_frame(&mut self, from: ConnKey, id: u64, is_answer: bool, body: &[u8]) {
+    pub(crate) fn control_frame(&mut self, from: ConnKey, id: u64, is_answer: bool, body: &[u8]) {
         let Some(Role::Up(peer)) = self.conns.get(from).map(|conn| &conn.role) else { return };
         let Some(known) = self.peers.get(&peer.node) else { return };
         if is_answer {

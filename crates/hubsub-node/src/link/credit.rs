@@ -2,8 +2,8 @@
 //! be for lags, credit is withheld: the peer runs out of it and stops sending records, while its pings still
 //! arrive.
 
-use super::links::Links;
-use super::mail::LinkMail;
+use super::state::links::Links;
+use super::state::mail::LinkMail;
 use crate::context::Ctx;
 use hubsub_types::{ConnKey, NodeId, ShardId};
 use hubsub_wire::link::Lane;

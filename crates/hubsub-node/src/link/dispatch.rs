@@ -8,7 +8,7 @@
 //! The link's shard notifies all shards when a link comes up or ends, before any later message.
 
 use super::credit::Credit;
-use super::mail::{LinkMail, News};
+use super::state::mail::{LinkMail, News};
 use super::{leads, ready};
 use crate::context::{Ctx, ProcessChange};
 use hubsub_message::NodeMessage;

@@ -1,9 +1,9 @@
 //! Input of links. A link is read a few times per turn, so that clients of the shard get their turn; the rest
 //! waits for the next turn. Frames are parsed in the read buffer; only an incomplete one is copied.
 
-use super::conn::Role;
 use super::dispatch::{self, tell_news};
 use super::leads;
+use super::state::conn::Role;
 use crate::context::Ctx;
 use crate::context::io::TURN_BYTES;
 use hubsub_types::ConnKey;

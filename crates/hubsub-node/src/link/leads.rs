@@ -2,7 +2,7 @@
 //! machine of `hubsub_lead` with pings, pongs, peers' requests, control plane orders and confirmations of
 //! shards.
 //!
-//! It publishes the data for a controller's decisions (`Shown`). Its state is [`super::lead_state`]; other
+//! It publishes the data for a controller's decisions (`Shown`). Its state is [`super::state::lead_state`]; other
 //! shards have `leases::Led`.
 //!
 //! Invariants:
@@ -13,18 +13,18 @@
 //! 3. Times are taken when a call is made, never at the beginning of a long turn: a holder's lease ends no
 //!    later than its grantor believes.
 
-use super::conn::Role;
-use super::events::{Event, LeadEvent};
-use super::lead_state::LeadState;
-use super::leases::{self, LeadMail};
-use super::links::Links;
-use super::peer_table::{PeerTable, Registered};
 use super::ready;
-use super::shown::LeadView;
+use super::state::conn::Role;
+use super::state::events::{Event, LeadEvent};
+use super::state::lead_state::LeadState;
+use super::state::leases::{self, LeadMail};
+use super::state::links::Links;
+use super::state::peer_table::{PeerTable, Registered};
+use super::state::shown::LeadView;
 use crate::context::Ctx;
 use crate::io::log_lines::Level;
-use hubsub_lead::{Action, Beat, Grant, HubTerm, LeaseRequest, Process, Timing};
-use hubsub_types::{ConnKey, HubId, Limits, NodeId, ShardId};
+use hubsub_lead::{Action, Beat, Grant, HubTerm, LeaseRequest, Process};
+use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use hubsub_wire::link::{End, Frame, Lane, List, Sent, Status};
 
 /// The shard that drives the machine; the link number is the same.
@@ -32,12 +32,6 @@ const SHARD: ShardId = ShardId(0);
 
 /// The maximal age of published data, in µs: much less than the silence timeout.
 const SHOW_US: u64 = 25_000;
-
-/// The lease timing of a node with these limits.
-#[must_use]
-pub fn timing(limits: &Limits) -> Timing {
-    Timing { lease_us: limits.leader_lease_ms * 1_000, silence_us: limits.leader_silence_ms * 1_000 }
-}
 
 impl Links {
     /// The process at the other end of a link of shard 0.

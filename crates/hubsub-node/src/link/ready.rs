@@ -9,8 +9,8 @@
 //! registered one is dead or has just started, the others continue to lead, and a short link failure moves no
 //! hub.
 
-use super::events::Event;
-use super::peer_table::{PeerTable, Registered};
+use super::state::events::Event;
+use super::state::peer_table::{PeerTable, Registered};
 use crate::context::Ctx;
 use hubsub_lead::Process;
 use hubsub_types::{NodeId, ShardId};

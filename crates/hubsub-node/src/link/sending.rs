@@ -1,8 +1,8 @@
 //! Messages of a shard's broker to other nodes: over a link of this shard, or by mail over one of another.
 
-use super::conn::Role;
-use super::links::Links;
-use super::mail::LinkMail;
+use super::state::conn::Role;
+use super::state::links::Links;
+use super::state::mail::LinkMail;
 use crate::context::io::Io;
 use hubsub_message::NodeMessage;
 use hubsub_types::{ConnKey, HubId, NodeId, ShardId};

@@ -2,7 +2,7 @@
 //! the shard and the journal thread each publish an offset per hub.
 
 use super::archive::Archive;
-use super::state::State;
+use super::health::State;
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, Disk};
 use hubsub_route::{Traffic, TrafficTotals};

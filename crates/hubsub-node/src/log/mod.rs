@@ -12,7 +12,7 @@
 //!
 //! Layers, from below:
 //!
-//! 1. [`archive`], [`intake`], [`turns`], [`readers`] and [`state`] know nothing of the others
+//! 1. [`archive`], [`intake`], [`turns`], [`readers`] and [`health`] know nothing of the others
 //! 2. [`hubs`], those with a log; [`events`]; [`shared`], what the threads share
 //! 3. [`segments`] and [`journal`], the threads; [`threads`], a running log
 //! 4. searches: [`reading`], [`hub_reading`], [`stream`], and [`producers`] and [`retained`] at an opening
@@ -25,6 +25,7 @@
 mod archive;
 mod end;
 mod events;
+mod health;
 mod hub;
 mod hub_reading;
 mod hubs;
@@ -40,7 +41,6 @@ mod retained;
 mod segments;
 mod shared;
 pub mod start;
-mod state;
 mod status;
 mod stream;
 mod streams;
@@ -49,6 +49,7 @@ mod turns;
 
 pub use end::{LogEnd, Question as LogQuestion};
 pub use events::{Event, HubAnswer, Refusal, StreamAnswer};
+pub use health::{Counters, State};
 pub use hub::Opened as OpenedHub;
 pub use hubs::{HubStatus, LoggedHub, LoggedHubs};
 pub use listing::{Listing, Wanted};
@@ -56,7 +57,6 @@ pub use mail::LogMail;
 pub use openings::Openings;
 pub use readers::{Readers, Turn};
 pub use shared::{Listener, LogSettings};
-pub use state::{Counters, State};
 pub use status::LogStatus;
 pub use streams::Streams;
 pub use threads::Log;

@@ -17,12 +17,12 @@
 //! - Only one operation runs per hub: a request for a closing hub is refused.
 
 use super::events::{Event, HubAnswer, Refusal, refused};
+use super::health::State;
 use super::hub::{Described, describe, keep_of, limits_of, shard_of};
 use super::hubs::{LoggedHub, LoggedHubs};
 use super::mail::LogMail;
 use super::segments::Handover;
 use super::start::Started;
-use super::state::State;
 use super::threads::Log;
 use crate::io::classes::ClassesNow;
 use crate::io::inbox::Post;

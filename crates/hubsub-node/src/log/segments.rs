@@ -2,9 +2,9 @@
 //! and preparation of the next journal file. Other threads send tasks, which run between two writes.
 
 use super::archive::Keeping;
+use super::health::State;
 use super::intake::bytes_of;
 use super::shared::{Lack, LogSettings, Shared};
-use super::state::State;
 use crate::io::log_lines::Level;
 use hubsub_log::journal::Prepared;
 use hubsub_log::storage::Storage;

@@ -2,7 +2,7 @@
 
 use super::archive::Keeping;
 use super::events::Event;
-use super::state::{Counters, State};
+use super::health::{Counters, State};
 use super::turns::Turns;
 use crate::io::log_lines::Level;
 use crate::io::report::Report;

@@ -1,8 +1,8 @@
 //! The status of a node's log for operators: state, counters, and hubs.
 
+use super::health::{SYNC_BOUNDS_US, State};
 use super::hubs::HubStatus;
 use super::start::Started;
-use super::state::{SYNC_BOUNDS_US, State};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

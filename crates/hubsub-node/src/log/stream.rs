@@ -2,7 +2,7 @@
 //! requesters and threads.
 
 use super::events::{Refusal, StreamAnswer, refused};
-use super::state::State;
+use super::health::State;
 use super::threads::Log;
 use hubsub_log::arrow::{Chunk, Encoder, Filter, Shape};
 use hubsub_log::{Chain, Cursor, Disk, LogError, Pace};

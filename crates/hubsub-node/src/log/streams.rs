@@ -9,8 +9,8 @@
 //! - An error is reported after the rows before it, and differs from the end of the stream.
 
 use super::events::{Event, Refusal, StreamAnswer, refused};
+use super::health::Counters;
 use super::hubs::{LoggedHub, LoggedHubs};
-use super::state::Counters;
 use super::stream::{Outcome, Search, SearchTurn, Stream, Turn};
 use super::threads::Log;
 use crate::io::log_lines::Level;

@@ -1,11 +1,11 @@
 //! A running log: its two threads, and what shards and readers do with it.
 
 use super::events::Event;
+use super::health::{Counters, State};
 use super::intake::Intake;
 use super::journal;
 use super::segments::{self, Handover};
 use super::shared::{Listener, LogSettings, Shared};
-use super::state::{Counters, State};
 use super::turns::Turns;
 use crate::io::log_lines::Level;
 use crate::io::report::Report;

@@ -6,7 +6,7 @@
 //!
 //! Layers, from below; those of one line do not know each other:
 //!
-//! 1. [`args`]; [`reply`], what commands have in common; [`table`], which finds a command
+//! 1. [`state`], the nodes of the cluster listener; [`args`]; [`reply`], what commands have in common; [`table`], which finds a command
 //! 2. [`caller`], the connection that sent it
 //! 3. families: [`client`], [`cluster`], [`command`], [`config`], [`connection`], [`hubsub`], [`info`],
 //!    [`pubsub`], [`server`], [`transaction`]
@@ -16,7 +16,7 @@
 mod args;
 mod caller;
 mod client;
-pub mod cluster;
+mod cluster;
 mod command;
 mod commands;
 mod config;
@@ -27,6 +27,7 @@ pub mod moved_slots;
 mod pubsub;
 mod reply;
 mod server;
+pub(crate) mod state;
 mod table;
 mod transaction;
 

@@ -1,9 +1,9 @@
 //! A new node list of the cluster listener: all shards apply it, then cluster clients hear of the shard channels
 //! that belong to another node now.
 
-use super::cluster::slot::slot_of;
-use super::cluster::{NewRoster, Roster};
 use super::pubsub;
+use super::state::slot::slot_of;
+use super::state::{NewRoster, Roster};
 use crate::context::Ctx;
 use crate::context::io::TURN_BYTES;
 use crate::io::listener::ListenerKind;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::context::mail::Mail;
     use crate::lone::Lone;
-    use crate::redis::cluster::ClusterNode;
+    use crate::redis::state::ClusterNode;
     use hubsub_types::Limits;
 
     fn roster(own: &str) -> Roster {

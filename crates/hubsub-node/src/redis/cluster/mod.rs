@@ -5,22 +5,18 @@
 //! forwarding. So no data moves with a slot, and any node could execute any command; clients are redirected
 //! to the owner because they expect to find the node of a shard channel that way.
 
-mod deal;
-mod roster;
 mod show;
-pub mod slot;
 
-pub use roster::{ClusterNode, NewRoster, Roster};
 pub use show::{info, links, nodes, shards, slots};
 
 use super::args::{Args, integer};
 use super::reply::{self, NOT_A_NUMBER, error, ok, quoting};
+use super::state::slot::{SLOTS, slot_of};
 use super::table::{Command, Lookup, Table};
 use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 use show::{host_here, serves};
-use slot::{SLOTS, slot_of};
 use std::sync::Arc;
 
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";

@@ -1,12 +1,12 @@
 //! The cluster in the formats of Redis 7: CLUSTER SLOTS, SHARDS, NODES, INFO, LINKS. Every node is a master
 //! without replicas.
 
-use super::roster::{ClusterNode, Roster};
-use super::slot::SLOTS;
 use crate::context::Ctx;
 use crate::redis::args::Args;
 use crate::redis::caller::is_of_cluster;
 use crate::redis::reply::error;
+use crate::redis::state::slot::SLOTS;
+use crate::redis::state::{ClusterNode, Roster};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
 use std::fmt::Write;

@@ -2,7 +2,7 @@
 
 use super::Links;
 use crate::io::metrics::ShardMetrics;
-use crate::link::conn::Role;
+use crate::link::state::conn::Role;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::Lane;
 use std::io::{ErrorKind, Write};

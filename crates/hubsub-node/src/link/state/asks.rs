@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, HashMap};
 const ASK_US: u64 = 60_000_000;
 
 /// Outstanding requests to one peer, and their bytes; a single one may be longer.
-pub(super) const ASKS_MAX: usize = 1_024;
-pub(super) const ASKS_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub(crate) const ASKS_MAX: usize = 1_024;
+pub(crate) const ASKS_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// True if one more item of `more` bytes fits.
-pub(super) fn has_room(
+pub(crate) fn has_room(
     (count, bytes): (usize, usize),
     more: usize,
     (count_max, bytes_max): (usize, usize),
@@ -24,7 +24,7 @@ pub(super) fn has_room(
 }
 
 /// A request that was sent and is unanswered.
-pub(super) struct Asked {
+pub(crate) struct Asked {
     pub link: ConnKey,
     /// The control plane's ticket.
     pub ticket: u64,
@@ -68,12 +68,12 @@ impl Asks {
         self.next
     }
 
-    pub(super) fn has_room(&self, link: ConnKey, bytes: usize) -> bool {
+    pub(crate) fn has_room(&self, link: ConnKey, bytes: usize) -> bool {
         let waiting = self.of_link.get(&link).copied().unwrap_or_default();
         has_room(waiting, bytes, (ASKS_MAX, ASKS_BYTES_MAX))
     }
 
-    pub(super) fn add(&mut self, asked: Asked) {
+    pub(crate) fn add(&mut self, asked: Asked) {
         let waiting = self.of_link.entry(asked.link).or_default();
         *waiting = (waiting.0 + 1, waiting.1 + asked.bytes);
         self.waiting.insert(self.next, asked);
@@ -81,7 +81,7 @@ impl Asks {
     }
 
     /// The outstanding request of this number on this link.
-    pub(super) fn take_of(&mut self, id: u64, link: ConnKey) -> Option<Asked> {
+    pub(crate) fn take_of(&mut self, id: u64, link: ConnKey) -> Option<Asked> {
         self.waiting.get(&id).filter(|asked| asked.link == link)?;
         self.take(id)
     }
@@ -96,7 +96,7 @@ impl Asks {
         Some(asked)
     }
 
-    pub(super) fn give_up(&mut self, now_us: u64, control: &dyn Report<Event>) {
+    pub(crate) fn give_up(&mut self, now_us: u64, control: &dyn Report<Event>) {
         while let Some((&first, asked)) = self.waiting.first_key_value()
             && asked.at_us + ASK_US <= now_us
         {

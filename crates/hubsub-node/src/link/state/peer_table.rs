@@ -207,12 +207,12 @@ impl PeerTable {
         }
     }
 
-    pub(super) fn dialing(&self, peer: &Registered, link: u16) {
+    pub(crate) fn dialing(&self, peer: &Registered, link: u16) {
         self.update(peer, link, |row| row.state = State::Dialing);
     }
 
     /// A link is up or its suspicion changed, as its machine states.
-    pub(super) fn stands(&self, peer: &Registered, link: u16, machine: &Link) {
+    pub(crate) fn stands(&self, peer: &Registered, link: u16, machine: &Link) {
         self.update(peer, link, |row| {
             row.state = if machine.is_suspected() { State::Suspected } else { State::Up };
             row.reason = None;
@@ -221,7 +221,7 @@ impl PeerTable {
     }
 
     /// A link has ended, or dialing it failed.
-    pub(super) fn ended(&self, peer: &Registered, link: u16, machine: &Link, end: &End) {
+    pub(crate) fn ended(&self, peer: &Registered, link: u16, machine: &Link, end: &End) {
         self.update(peer, link, |row| {
             row.sample(machine);
             row.past = row.counters;
@@ -230,14 +230,14 @@ impl PeerTable {
         });
     }
 
-    pub(super) fn unreachable(&self, peer: &Registered, link: u16, why: &str) {
+    pub(crate) fn unreachable(&self, peer: &Registered, link: u16, why: &str) {
         self.update(peer, link, |row| {
             row.state = State::Waiting;
             row.reason = Some(("unreachable", why.into()));
         });
     }
 
-    pub(super) fn dead(&self, peer: &Registered) {
+    pub(crate) fn dead(&self, peer: &Registered) {
         let mut rows = self.rows();
         let Some(row) = rows.find(peer) else { return };
         if !std::mem::replace(&mut row.is_dead, true) {

@@ -12,7 +12,7 @@ use hubsub_types::{ConnKey, NodeId};
 use std::collections::BTreeMap;
 
 /// Shard 0's state of leader leases, once links have begun.
-pub(super) struct LeadState {
+pub(crate) struct LeadState {
     /// The incarnation of this process.
     pub incarnation: u64,
     pub machine: LeaderLeases,

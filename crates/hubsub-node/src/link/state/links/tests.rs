@@ -6,7 +6,7 @@ mod end_tests;
 
 use super::{LISTENER, TOKENS};
 use crate::control::Event;
-use crate::link::conn::Role;
+use crate::link::state::conn::Role;
 use crate::link::{Change, Identity, LinkMail, Registered, Secret};
 use crate::lone::Lone;
 use hubsub_types::{ConnKey, ErrorCode, Limits, NodeId};

@@ -27,7 +27,7 @@ impl Shown {
         self.lock().clone()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, LeadView> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LeadView> {
         self.0.lock().expect("nothing panics under this lock")
     }
 }
@@ -44,7 +44,7 @@ impl ShownReady {
     }
 
     /// Sets a process's state; returns whether it changed.
-    pub(super) fn set(&self, process: Process, is_ready: bool) -> bool {
+    pub(crate) fn set(&self, process: Process, is_ready: bool) -> bool {
         let mut ready = self.lock();
         if is_ready {
             return ready.insert(process.node, process.incarnation) != Some(process.incarnation);
@@ -54,7 +54,7 @@ impl ShownReady {
     }
 
     /// Removes all other processes than these; returns whether there was one.
-    pub(super) fn keep(&self, is_kept: impl Fn(Process) -> bool) -> bool {
+    pub(crate) fn keep(&self, is_kept: impl Fn(Process) -> bool) -> bool {
         let mut ready = self.lock();
         let before = ready.len();
         ready.retain(|&node, &mut incarnation| is_kept(Process { node, incarnation }));

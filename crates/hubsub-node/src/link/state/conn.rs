@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The role of a connection.
 #[derive(Debug)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// It was accepted and has not authenticated yet.
     Accepted,
     /// It has authenticated and waits until then, in µs, for its registration to become known here.
@@ -24,7 +24,7 @@ pub(super) enum Role {
     Closing(u64),
 }
 
-pub(super) struct Conn {
+pub(crate) struct Conn {
     pub socket: TcpStream,
     pub link: Link,
     pub role: Role,
@@ -102,8 +102,8 @@ impl Conn {
 
 /// An authenticated peer on its way to the shard of its link number.
 pub struct Handover {
-    pub(super) socket: TcpStream,
-    pub(super) link: Link,
-    pub(super) peer: Peer,
-    pub(super) input: Vec<u8>,
+    pub(crate) socket: TcpStream,
+    pub(crate) link: Link,
+    pub(crate) peer: Peer,
+    pub(crate) input: Vec<u8>,
 }
