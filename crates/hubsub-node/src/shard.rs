@@ -53,6 +53,9 @@ pub const HOOKS: Hooks = Hooks {
     set_gauges: gauges::set_gauges,
     is_meant: clients::is_meant,
     client_info: clients::client_info,
+    reserve_seat: presence::reserve,
+    leave_seat: presence::left,
+    update_member: presence::update,
     process_changed: presence::process_changed,
 };
 

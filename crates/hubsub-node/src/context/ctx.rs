@@ -4,9 +4,10 @@ use super::conn::{Conn, Flags};
 use super::io::{Io, Timer};
 use super::scatter_gather::Then;
 use crate::io::questions::{ClientFilter, ClientInfo, Part, Question};
+use crate::presence::state::{Refusal, Wish};
 use hubsub_route::hubs::HubLog;
 use hubsub_route::{Ask, Broker, Namespace};
-use hubsub_types::{ConnKey, NodeId};
+use hubsub_types::{ConnKey, ErrorCode, NodeId};
 
 pub struct Ctx {
     pub broker: Broker,
@@ -41,6 +42,13 @@ pub struct Hooks {
     pub is_meant: fn(&Ctx, &ClientFilter, ConnKey, &Conn) -> bool,
     /// The details of a connection that CLIENT LIST and the API show.
     pub client_info: fn(&Ctx, ConnKey, &Conn) -> ClientInfo,
+    /// Reserves a seat for a connection that is about to join a topic, and returns its number; the outcome of
+    /// the join is queued as [`super::internal_client::Event::Joined`].
+    pub reserve_seat: fn(&mut Ctx, ConnKey, Wish<'_>) -> Result<u64, ErrorCode>,
+    /// A connection leaves a topic, and its seat there.
+    pub leave_seat: fn(&mut Ctx, ConnKey, &str),
+    /// Replaces the metadata of a member, by connection and topic.
+    pub update_member: fn(&mut Ctx, ConnKey, &str, &str) -> Result<(), Refusal>,
     /// Applies a change of processes to the members of rooms.
     pub process_changed: fn(&mut Ctx, ProcessChange<'_>),
 }

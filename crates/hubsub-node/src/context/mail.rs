@@ -8,7 +8,7 @@ use crate::link::{LeadMail, LinkMail};
 use crate::log::LogMail;
 use crate::mqtt::{MqttMail, Traveller};
 use crate::phoenix::state::PollMail;
-use crate::presence::PresenceMail;
+use crate::presence::state::PresenceMail;
 use crate::redis::state::{NewRoster, Roster};
 use crate::shard::state::room_changes::RouteMail;
 use hubsub_route::Msg;

@@ -10,7 +10,7 @@ use crate::link::state::Led;
 use crate::link::{Links, PeerTable};
 use crate::log::LogEnd;
 use crate::mqtt::StoreEnd;
-use crate::presence::Members;
+use crate::presence::state::Members;
 use crate::redis::state::Roster;
 use crate::shard::state::listings::Listings;
 use crate::{http, link, mqtt, phoenix};
