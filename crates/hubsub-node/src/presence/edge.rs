@@ -1,4 +1,4 @@
-//! Presence of this shard's connections: what their seats do.
+//! Presence of this shard's connections: joins, leaves and watches of their seats.
 
 use super::records::record;
 use super::rooms::{room_bytes_max, tell_home};

@@ -64,7 +64,7 @@ fn take(ctx: &mut Ctx, mail: PresenceMail) {
     }
 }
 
-/// Delivers what the parts of presence have for each other, in order.
+/// Delivers the results in the outbox, in order.
 fn deliver(ctx: &mut Ctx) {
     if std::mem::replace(&mut ctx.io.states.presence.is_delivering, true) {
         return;
@@ -161,7 +161,7 @@ delivered! {
     ends: edge::ends, key: ConnKey;
     /// Sends this turn's changes of counts.
     tell_changed: occupancy::tell_changed;
-    /// Runs each second.
+    /// Runs each second: watches the buckets if any class has occupancy records, and forgets old state.
     look_after: occupancy::look_after;
 }
 

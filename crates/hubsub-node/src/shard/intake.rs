@@ -256,7 +256,16 @@ impl Shard {
     /// As [`Shard::execute`], for an HTTP client of the WebSocket listener.
     fn execute_http(&mut self, key: ConnKey, input: &[u8]) -> usize {
         let mut used = 0;
-        while let Some(len) = http::execute(&mut self.ctx, key, &input[used..]) {
+        while let Some((len, taken)) = http::execute(&mut self.ctx, key, &input[used..]) {
+            match taken {
+                http::Taken::Done => {}
+                http::Taken::Poll(request, Some(body)) => {
+                    phoenix::poll::request(&mut self.ctx, key, &request, body);
+                }
+                http::Taken::Poll(request, None) => {
+                    phoenix::poll::refuse_long(&mut self.ctx, key, &request);
+                }
+            }
             used += len;
             if self.ctx.io.turn_bytes() > TURN_BYTES {
                 super::turn::flush(&mut self.ctx);
