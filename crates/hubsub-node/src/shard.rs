@@ -53,6 +53,10 @@ pub const HOOKS: Hooks = Hooks {
     set_gauges: gauges::set_gauges,
     is_meant: clients::is_meant,
     client_info: clients::client_info,
+    reserve_seat: presence::reserve,
+    leave_seat: presence::left,
+    update_member: presence::update,
+    process_changed: presence::process_changed,
 };
 
 /// Token of the mailbox; connections use their index in the slab, listeners those from `LISTENERS`.
@@ -147,7 +151,7 @@ impl Shard {
             crate::link::intake::resume_links(&mut self.ctx, &mut self.scratch);
             self.take_ready();
             self.take_timers();
-            self.ctx.tick_links();
+            link::dispatch::tick(&mut self.ctx);
             self.resume_paused();
             self.take_posted();
             self.ctx.broker.commit_due(self.ctx.io.now, &mut self.ctx.io);
@@ -155,7 +159,7 @@ impl Shard {
             internal::take(&mut self.ctx);
             crate::shard::listings::list_on(&mut self.ctx);
             self.send_travellers();
-            self.ctx.settle_credit();
+            link::settle_credit(&mut self.ctx);
             self.clock.split(false);
             turn::flush(&mut self.ctx);
             let told = turn::reap(&mut self.ctx);

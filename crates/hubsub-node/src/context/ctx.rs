@@ -4,14 +4,27 @@ use super::conn::{Conn, Flags};
 use super::io::{Io, Timer};
 use super::scatter_gather::Then;
 use crate::io::questions::{ClientFilter, ClientInfo, Part, Question};
+use crate::presence::state::{Refusal, Wish};
 use hubsub_route::hubs::HubLog;
 use hubsub_route::{Ask, Broker, Namespace};
-use hubsub_types::ConnKey;
+use hubsub_types::{ConnKey, ErrorCode, NodeId};
 
 pub struct Ctx {
     pub broker: Broker,
     pub io: Io,
     pub hooks: Hooks,
+}
+
+/// A change of the cluster's processes, noticed by links.
+pub enum ProcessChange<'a> {
+    /// The name and the incarnation of this process.
+    Own(&'a str, u64),
+    /// All other registered processes: this node's id of each, its name and its incarnation.
+    Registered(&'a mut dyn Iterator<Item = (NodeId, &'a str, u64)>),
+    /// A link to this node is up: its process is not gone, if that was assumed.
+    Up(NodeId),
+    /// The process with this run id is gone.
+    Gone(u64),
 }
 
 /// The functions of the shard that protocols, which do not know it, call.
@@ -29,6 +42,15 @@ pub struct Hooks {
     pub is_meant: fn(&Ctx, &ClientFilter, ConnKey, &Conn) -> bool,
     /// The details of a connection that CLIENT LIST and the API show.
     pub client_info: fn(&Ctx, ConnKey, &Conn) -> ClientInfo,
+    /// Reserves a seat for a connection that is about to join a topic, and returns its number; the outcome of
+    /// the join is queued as [`super::internal_client::Event::Joined`].
+    pub reserve_seat: fn(&mut Ctx, ConnKey, Wish<'_>) -> Result<u64, ErrorCode>,
+    /// A connection leaves a topic, and its seat there.
+    pub leave_seat: fn(&mut Ctx, ConnKey, &str),
+    /// Replaces the metadata of a member, by connection and topic.
+    pub update_member: fn(&mut Ctx, ConnKey, &str, &str) -> Result<(), Refusal>,
+    /// Applies a change of processes to the members of rooms.
+    pub process_changed: fn(&mut Ctx, ProcessChange<'_>),
 }
 
 impl Ctx {

@@ -4,13 +4,12 @@
 use super::scatter_gather::GatherMail;
 use crate::io::inbox::{LETTER_BYTES, Letter};
 use crate::io::questions::Request;
-use crate::link::LinkMail;
-use crate::link::leases::LeadMail;
+use crate::link::{LeadMail, LinkMail};
 use crate::log::LogMail;
 use crate::mqtt::{MqttMail, Traveller};
 use crate::phoenix::state::PollMail;
-use crate::presence::PresenceMail;
-use crate::redis::cluster::{NewRoster, Roster};
+use crate::presence::state::PresenceMail;
+use crate::redis::state::{NewRoster, Roster};
 use crate::shard::state::room_changes::RouteMail;
 use hubsub_route::Msg;
 use hubsub_types::Limits;

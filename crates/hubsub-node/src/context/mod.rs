@@ -31,4 +31,4 @@ pub(crate) mod soft_limit;
 pub(crate) mod states;
 pub(crate) mod work;
 
-pub use ctx::{Ctx, Hooks};
+pub use ctx::{Ctx, Hooks, ProcessChange};

@@ -2,7 +2,7 @@
 
 use crate::consumers::state::{ConsumerAsked, Wanted};
 use crate::mqtt::{self, ClaimAsked, Written};
-use crate::presence::PresenceAsked;
+use crate::presence::state::PresenceAsked;
 
 /// The origin of a request, which gets the reply.
 pub enum Asked {

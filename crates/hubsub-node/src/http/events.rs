@@ -6,7 +6,7 @@
 //! status. A client may resume from any id that it has received: while older records are pending, no newer id
 //! is sent.
 
-use super::{refuse, write_refused};
+use super::refusals::{refuse, write_refused};
 use crate::context::Ctx;
 use crate::context::io::{Io, Timer};
 use crate::context::session::Session;

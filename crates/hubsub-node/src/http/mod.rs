@@ -3,12 +3,14 @@
 //! API does not serve them: Python answers its requests, so each record would cross into Python.
 //!
 //! - [`events`]: `GET /v1/rooms/{room}/events`, a stream of records that ends with its connection
-//! - [`crate::phoenix::poll`]: `/socket/longpoll`, Phoenix channels by long polling
+//!
+//! Requests of `/socket/longpoll`, Phoenix channels by long polling, are left to the caller.
 //!
 //! Invariants: requests of a connection are answered one at a time, in order; input after the request of a
 //! stream is discarded.
 
 mod events;
+mod refusals;
 pub(crate) mod state;
 
 pub use events::{answer, beat};
@@ -17,26 +19,32 @@ use crate::context::Ctx;
 use crate::context::conn::Flags;
 use crate::context::io::{Io, Timer};
 use crate::context::session::Session;
-use crate::io::log_lines::Level;
-use crate::io::origin_check::{ForeignOrigin, fields_for};
 use crate::io::transport::is_poll;
-use hubsub_types::{ConnKey, ErrorCode, Limits};
+use hubsub_types::{ConnKey, Limits};
 use hubsub_wire::events::topic_of;
-use hubsub_wire::http::{Refusal, Request, write_error};
+use hubsub_wire::http::{Refusal, Request};
+use refusals::{refuse, turn_away};
 
 /// Longest body, in messages of the largest size: room for one in base64 and others. Head and body together
 /// are also at most `input_shard_bytes_max`, since they are buffered whole.
 const BODY_MESSAGES: u64 = 2;
 
+/// The handling of a request.
+pub enum Taken<'a> {
+    Done,
+    /// It is a long poll, to be handled with its body; `None` if that is too long.
+    Poll(Request<'a>, Option<&'a [u8]>),
+}
+
 /// Handles the first request of a connection's input and returns its length in bytes; `None` if it is
 /// incomplete or must wait for the response to the previous one.
-pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
+pub fn execute<'a>(ctx: &mut Ctx, key: ConnKey, input: &'a [u8]) -> Option<(usize, Taken<'a>)> {
     let second = ctx.io.second();
     let Limits { phoenix_message_bytes_max, input_shard_bytes_max, .. } = ctx.io.limits;
     let body_bytes_max = BODY_MESSAGES * phoenix_message_bytes_max;
     let conn = ctx.io.conns.get_mut(key).filter(|conn| !conn.is_closing())?;
     if conn.session.is_events() {
-        return (!input.is_empty()).then_some(input.len());
+        return (!input.is_empty()).then_some((input.len(), Taken::Done));
     }
     if conn.session.awaits_answer() {
         return None;
@@ -47,7 +55,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
         Ok(Some(request)) => request,
         Err(refusal) => {
             refuse(&mut ctx.io, key, None, refusal);
-            return Some(input.len());
+            return Some((input.len(), Taken::Done));
         }
     };
     if !conn.flags.any(Flags::HANDSHAKED) {
@@ -63,16 +71,15 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
     } else if !is_poll(request.path) {
         refuse(&mut ctx.io, key, request.origin, Refusal::Path);
     } else if request.body_bytes > body_bytes_max || whole as u64 > input_shard_bytes_max {
-        crate::phoenix::poll::refuse_long(ctx, key, &request);
+        return Some((input.len(), Taken::Poll(request, None)));
     } else {
         let body = input.get(request.len..whole)?;
         if let Some(conn) = ctx.io.conns.get_mut(key) {
             conn.active_s = second;
         }
-        crate::phoenix::poll::request(ctx, key, &request, body);
-        return Some(whole);
+        return Some((whole, Taken::Poll(request, Some(body))));
     }
-    Some(input.len())
+    Some((input.len(), Taken::Done))
 }
 
 /// Closes a connection that has sent no complete request for too long, even if one has begun to arrive.
@@ -89,22 +96,6 @@ pub fn look_whether_idle(io: &mut Io, key: ConnKey) {
     }
 }
 
-/// Refuses a request and logs the reason.
-fn refuse(io: &mut Io, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
-    io.log_conn(Level::Info, "request refused", key, vec![("reason", refusal.to_string())]);
-    end(io, key, origin, refusal);
-}
-
-/// Refuses a request of a page whose origin or host is not allowed.
-fn turn_away(io: &mut Io, key: ConnKey, stranger: &ForeignOrigin) {
-    io.note_stranger(key, stranger);
-    let refusal = match stranger {
-        ForeignOrigin::Origin(_) => Refusal::Origin,
-        ForeignOrigin::Host(_) => Refusal::Host,
-    };
-    end(io, key, None, refusal);
-}
-
 /// Closes a connection with much unfinished input because the shard's sum is too large.
 pub fn refuse_debtor(io: &mut Io, key: ConnKey) {
     let asks = |conn: &crate::context::conn::Conn| !conn.session.awaits_answer() && !conn.session.is_events();
@@ -114,25 +105,4 @@ pub fn refuse_debtor(io: &mut Io, key: ConnKey) {
         // The client would take an error for the response that it waits for.
         io.close_now(key);
     }
-}
-
-fn end(io: &mut Io, key: ConnKey, origin: Option<&str>, refusal: Refusal) {
-    io.metrics.events_refused_total.add(1);
-    io.push(key, |out, _| refusal.write(out, &fields_for(origin)));
-    io.close_soon(key);
-}
-
-/// Writes the response to a request that the broker refused.
-fn write_refused(out: &mut Vec<u8>, origin: Option<&str>, refused: ErrorCode) {
-    let (status, hint) = match refused {
-        ErrorCode::TopicLength => ("400 Bad Request", "topic_bytes_max"),
-        ErrorCode::NotAllowed => ("403 Forbidden", "the room of another name"),
-        ErrorCode::TooManySubscriptions => ("429 Too Many Requests", "subscriptions_per_client_max"),
-        ErrorCode::SubscriptionBytes => ("429 Too Many Requests", "subscription_bytes_shard_max"),
-        ErrorCode::RoomCreationRate => ("429 Too Many Requests", "try again in a second"),
-        _ => ("503 Service Unavailable", "try again in a second"),
-    };
-    let words = refused.resp();
-    let words = words.split_once(' ').map_or(words, |(_, words)| words);
-    write_error(out, status, &fields_for(origin), (refused.code(), words, hint));
 }

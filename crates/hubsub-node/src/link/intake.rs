@@ -1,26 +1,18 @@
-//! Input and output of links. A link is read a few times per turn and written once at its end, so that
-//! clients of the shard get their turn; the rest waits for the next turn. Frames are parsed in the read
-//! buffer; only an incomplete one is copied.
-//!
-//! A peer's records count as handled when the broker has them. While a shard that they may be for lags,
-//! credit is withheld: the peer runs out of it and stops sending records, while its pings still arrive.
+//! Input of links. A link is read a few times per turn, so that clients of the shard get their turn; the rest
+//! waits for the next turn. Frames are parsed in the read buffer; only an incomplete one is copied.
 
-use super::conn::Role;
-use super::dispatch::Credit;
-use super::links::Links;
+use super::dispatch::{self, tell_news};
+use super::leads;
+use super::state::conn::Role;
 use crate::context::Ctx;
 use crate::context::io::TURN_BYTES;
-use crate::io::metrics::ShardMetrics;
-use hubsub_types::{ConnKey, NodeId};
-use hubsub_wire::link::{Lane, Next};
+use hubsub_types::ConnKey;
+use hubsub_wire::link::Next;
 use mio::event::Event;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 
 /// Reads per link and turn: a link carries the traffic of many clients.
 const READS: usize = 4;
-
-/// Bytes written to one link per turn; the last write may exceed it.
-const WRITE_BYTES: usize = 1024 * 1024;
 
 /// The capacity that an empty input buffer keeps, in bytes.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -132,7 +124,7 @@ fn link_input(ctx: &mut Ctx, key: ConnKey, bytes: &[u8]) {
         links.proved(key, peer, mailer);
     }
     links.soil(key);
-    ctx.tell_news();
+    tell_news(ctx);
 }
 
 /// Handles the complete frames of the input; returns the bytes consumed.
@@ -152,12 +144,12 @@ fn take_frames(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> usize {
             }
             Ok(Next::Own(bytes)) => {
                 used += bytes;
-                crate::link::leads::take_beat(ctx, key);
+                leads::take_beat(ctx, key);
             }
             Ok(Next::Up(bytes)) => {
                 used += bytes;
                 links.answered(key);
-                ctx.tell_news();
+                tell_news(ctx);
             }
             Ok(Next::Proved(peer, bytes)) => {
                 // Nothing more is read before it is admitted.
@@ -168,7 +160,7 @@ fn take_frames(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> usize {
             Ok(Next::Frame(frame, bytes)) => {
                 used += bytes;
                 let lane = frame.lane();
-                match ctx.link_frame(key, frame, bytes) {
+                match dispatch::take_frame(ctx, key, frame, bytes) {
                     Ok(credit) => ctx.io.states.links.count(key, lane, bytes, credit),
                     Err(end) => {
                         let links = &mut ctx.io.states.links;
@@ -186,95 +178,6 @@ fn take_frames(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> usize {
                 links.ended(key, &end);
                 return input.len();
             }
-        }
-    }
-}
-
-impl Links {
-    /// Counts a handled frame. Its credit is withheld while the broker is not done with it.
-    fn count(&mut self, key: ConnKey, lane: Lane, bytes: usize, credit: Credit) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        match credit {
-            Credit::Now => conn.link.handled(lane, bytes),
-            Credit::Held => {
-                if conn.held == [0; 2] {
-                    self.held.push(key);
-                }
-                conn.held[usize::from(lane == Lane::Reads)] += bytes;
-            }
-            Credit::Elsewhere => {}
-        }
-    }
-
-    /// A broker has handled these bytes, live and reads.
-    pub(super) fn handled(&mut self, key: ConnKey, [live, reads]: [usize; 2]) {
-        let Some(conn) = self.conns.get_mut(key) else { return };
-        conn.link.handled(Lane::Live, live);
-        conn.link.handled(Lane::Reads, reads);
-        self.soil(key);
-    }
-
-    /// Returns withheld credit, except for nodes whose messages still wait.
-    pub(super) fn release(&mut self, is_behind: impl Fn(NodeId) -> bool) {
-        for key in std::mem::take(&mut self.held) {
-            let Some(conn) = self.conns.get_mut(key) else { continue };
-            if conn.node.is_some_and(&is_behind) {
-                self.held.push(key);
-                continue;
-            }
-            let bytes = std::mem::take(&mut conn.held);
-            self.handled(key, bytes);
-        }
-    }
-
-    /// Writes the output of this turn.
-    pub fn flush(&mut self, metrics: &ShardMetrics) {
-        let mut dirty = std::mem::take(&mut self.dirty);
-        for key in dirty.drain(..) {
-            if let Some(conn) = self.conns.get_mut(key) {
-                conn.is_dirty = false;
-                self.write(key, metrics);
-            }
-            if let Some(conn) = self.conns.get(key) {
-                conn.gate.set(conn.link.flows(Lane::Live), conn.link.flows(Lane::Reads));
-            }
-        }
-        std::mem::swap(&mut self.dirty, &mut dirty);
-        self.dirty.append(&mut dirty);
-    }
-
-    pub(super) fn write(&mut self, key: ConnKey, metrics: &ShardMetrics) {
-        let conn = self.conns.get_mut(key).expect("its caller has seen it");
-        if !conn.is_connected || conn.is_shut {
-            return;
-        }
-        let mut written = 0;
-        while !conn.link.output().is_empty() {
-            if written >= WRITE_BYTES {
-                return self.soil(key);
-            }
-            match conn.socket.write(conn.link.output()) {
-                Ok(n) => {
-                    let is_full = n < conn.link.output().len();
-                    conn.link.written(n);
-                    metrics.links_bytes_out_total.add(n as u64);
-                    written += n;
-                    if is_full {
-                        return;
-                    }
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => {
-                    // The peer's last frames may still be readable, and reading detects the end.
-                    conn.is_shut = true;
-                    conn.is_ended = true;
-                    return self.again(key);
-                }
-            }
-        }
-        if let Role::Closing(_) = conn.role {
-            conn.shut();
         }
     }
 }

@@ -2,9 +2,8 @@
 //! machine of `hubsub_lead` with pings, pongs, peers' requests, control plane orders and confirmations of
 //! shards.
 //!
-//! It owns the machine, the process of each link 0, and the set of registered processes. It publishes the
-//! data for a controller's decisions (`Shown`), which the control plane reads at any time. Other shards have
-//! `led::Led`.
+//! It publishes the data for a controller's decisions (`Shown`). Its state is [`super::state::lead_state`]; other
+//! shards have `leases::Led`.
 //!
 //! Invariants:
 //!
@@ -13,23 +12,20 @@
 //!    they are answered.
 //! 3. Times are taken when a call is made, never at the beginning of a long turn: a holder's lease ends no
 //!    later than its grantor believes.
-//! 4. A process is forgotten when another one takes its name. An unregistered one is forgotten too, unless it
-//!    may hold a leader lease of this controller term: its hubs are withheld based on what is known of it.
 
-use super::Event;
-use super::conn::Role;
-use super::links::Links;
-use super::{PeerTable, Registered};
+use super::ready;
+use super::state::conn::Role;
+use super::state::events::{Event, LeadEvent};
+use super::state::lead_state::LeadState;
+use super::state::leases::{self, LeadMail};
+use super::state::links::Links;
+use super::state::peer_table::{PeerTable, Registered};
+use super::state::shown::LeadView;
 use crate::context::Ctx;
 use crate::io::log_lines::Level;
-use crate::link::leases::{self, LeadMail};
-use hubsub_lead::{
-    Action, Beat, Grant, HubTerm, LeaderLeases, LeaseGate, LeaseRequest, Process, Snapshot, Timing,
-};
-use hubsub_types::{ConnKey, HubId, Limits, NodeId, ShardId, Term};
+use hubsub_lead::{Action, Beat, Grant, HubTerm, LeaseRequest, Process};
+use hubsub_types::{ConnKey, HubId, NodeId, ShardId};
 use hubsub_wire::link::{End, Frame, Lane, List, Sent, Status};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
 
 /// The shard that drives the machine; the link number is the same.
 const SHARD: ShardId = ShardId(0);
@@ -37,152 +33,7 @@ const SHARD: ShardId = ShardId(0);
 /// The maximal age of published data, in µs: much less than the silence timeout.
 const SHOW_US: u64 = 25_000;
 
-/// Leader lease events for the control plane.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LeadEvent {
-    /// This process has a leader lease (again): its shards lead the hubs assigned to them.
-    Opened,
-    /// The leader lease has ended; its hubs wait or serve, as their class states.
-    Closed,
-    /// A hub's shard was ordered to lead it in this term.
-    Began(HubId, Term),
-    /// The hub's shard no longer leads it in this term.
-    GaveUp(HubId, Term),
-    /// This process acknowledges the controller of that term; 0: none.
-    Acknowledges(u64),
-    /// Another change of the published data: a peer acknowledges another controller, released hubs or
-    /// suspects others.
-    Changed,
-}
-
-/// A consistent view of leader leases.
-#[derive(Clone, Default, Debug)]
-pub struct LeadView {
-    /// The data for a controller's decisions. Nodes have the peer table's ids.
-    pub snapshot: Snapshot,
-    /// Until when this process may lead the hubs granted to it, in µs of the node's clock; 0 before.
-    pub until_us: u64,
-    /// The controller term that this process acknowledges; 0: none.
-    pub acknowledges: u64,
-}
-
-/// The latest view: written by shard 0, read by the control plane.
-#[derive(Default, Debug)]
-pub struct Shown(Mutex<LeadView>);
-
-impl Shown {
-    /// The current view, a few ms old at most once leader leases have begun.
-    #[must_use]
-    pub fn get(&self) -> LeadView {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LeadView> {
-        self.0.lock().expect("nothing panics under this lock")
-    }
-}
-
-/// The lease timing of a node with these limits.
-#[must_use]
-pub fn timing(limits: &Limits) -> Timing {
-    Timing { lease_us: limits.leader_lease_ms * 1_000, silence_us: limits.leader_silence_ms * 1_000 }
-}
-
-/// Shard 0's state of leader leases, once links have begun.
-pub(super) struct LeadState {
-    /// The incarnation of this process.
-    incarnation: u64,
-    machine: LeaderLeases,
-    gate: LeaseGate,
-    /// Link 0 of each node that is up, with its process.
-    links: BTreeMap<NodeId, (Process, ConnKey)>,
-    /// The registered processes, by node id.
-    registered: BTreeMap<NodeId, u64>,
-    /// Processes that were unregistered and are not forgotten yet.
-    left: Vec<Process>,
-    /// The controller term of the last tables; `tables` counts them.
-    controller_term: u64,
-    tables: u64,
-    acknowledges: u64,
-    /// True if the machine was called since it was last polled.
-    is_touched: bool,
-    /// Events of this turn, for the control plane with the next view.
-    events: Vec<LeadEvent>,
-    /// True if another change is to be reported.
-    is_changed: bool,
-    shown_us: u64,
-    wake_us: u64,
-}
-
-impl LeadState {
-    fn new(incarnation: u64, timing: Timing) -> LeadState {
-        let machine = LeaderLeases::new(Process { node: PeerTable::OWN, incarnation }, timing);
-        LeadState {
-            incarnation,
-            gate: machine.gate(),
-            machine,
-            links: BTreeMap::new(),
-            registered: BTreeMap::new(),
-            left: Vec::new(),
-            controller_term: 0,
-            tables: 0,
-            acknowledges: 0,
-            is_touched: true,
-            events: Vec::new(),
-            is_changed: false,
-            shown_us: 0,
-            wake_us: 0,
-        }
-    }
-
-    /// Forgets unregistered processes, as far as permitted.
-    fn forget_left(&mut self) {
-        let LeadState { machine, left, .. } = self;
-        left.retain(|&process| !machine.forget_left(process));
-    }
-
-    /// Applies the set of registered processes.
-    fn set_registered(&mut self, roster: &[Registered]) {
-        let new: BTreeMap<NodeId, u64> = roster.iter().map(|peer| (peer.id, peer.incarnation)).collect();
-        for (node, incarnation) in std::mem::replace(&mut self.registered, new) {
-            if self.registered.get(&node) != Some(&incarnation) {
-                self.machine.suspects(node, false);
-                self.left.push(Process { node, incarnation });
-            }
-        }
-        let LeadState { machine, left, registered, .. } = self;
-        left.retain(|&process| match registered.get(&process.node) {
-            Some(&incarnation) if incarnation > process.incarnation => {
-                machine.forget(process);
-                false
-            }
-            is_there => is_there != Some(&process.incarnation),
-        });
-        self.forget_left();
-    }
-}
-
 impl Links {
-    /// When the machine is to be polled next, in µs; never on other shards.
-    #[inline]
-    pub(super) fn leads_wake_us(&self) -> u64 {
-        self.leads.as_ref().map_or(u64::MAX, |leads| if leads.is_touched { 0 } else { leads.wake_us })
-    }
-
-    #[inline]
-    fn leads_are_due(&self) -> bool {
-        self.leads.as_ref().is_some_and(|leads| leads.is_touched || leads.wake_us <= self.now.mono_us)
-    }
-
-    /// A peer becomes suspected, or is heard again.
-    pub(super) fn lead_suspects(&mut self, node: &str, is_suspected: bool) {
-        let Links { peers, leads, .. } = self;
-        if let (Some(leads), Some(peer)) = (leads, peers.get(node)) {
-            leads.machine.suspects(peer.registered.id, is_suspected);
-            leads.is_touched = true;
-        }
-    }
-
     /// The process at the other end of a link of shard 0.
     fn process_of(&self, key: ConnKey) -> Option<Process> {
         let links = &self.leads.as_ref()?.links;
@@ -347,7 +198,7 @@ pub(super) fn take_beat(ctx: &mut Ctx, key: ConnKey) {
     let (pinged, answered) = (conn.link.take_ping(), conn.link.take_answer());
     let said = pinged.or(answered.as_ref().map(|answer| answer.status));
     if let Some(status) = said {
-        crate::link::ready::peer_is_ready(ctx, from, status.is_ready);
+        ready::peer_is_ready(ctx, from, status.is_ready);
     }
     if let Some(status) = pinged {
         call_leads(ctx, |leads, now| leads.machine.ping(from, beat(status), now));
@@ -400,7 +251,8 @@ pub(super) fn lead_frame(ctx: &mut Ctx, key: ConnKey, frame: &Frame<'_>) -> Resu
 /// Runs the timers of leader leases: at the end of each turn that involved them, and when due.
 #[inline]
 pub(crate) fn tick_leads(ctx: &mut Ctx) {
-    if ctx.io.states.links.leads_are_due() {
+    let links = &ctx.io.states.links;
+    if links.leads.as_ref().is_some_and(|leads| leads.wake_us() <= links.now.mono_us) {
         call_leads(ctx, |leads, now| leads.machine.poll(now));
         show_due(ctx);
     }

@@ -9,50 +9,11 @@
 //! registered one is dead or has just started, the others continue to lead, and a short link failure moves no
 //! hub.
 
-use super::Event;
-use super::{PeerTable, Registered};
+use super::state::events::Event;
+use super::state::peer_table::{PeerTable, Registered};
 use crate::context::Ctx;
 use hubsub_lead::Process;
 use hubsub_types::{NodeId, ShardId};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
-
-/// The ready processes: written by shard 0, read by the control plane.
-#[derive(Default, Debug)]
-pub struct ShownReady(Mutex<BTreeMap<NodeId, u64>>);
-
-impl ShownReady {
-    /// Incarnations of the ready nodes, by the peer table's ids.
-    #[must_use]
-    pub fn get(&self) -> BTreeMap<NodeId, u64> {
-        self.lock().clone()
-    }
-
-    /// Sets a process's state; returns whether it changed.
-    fn set(&self, process: Process, is_ready: bool) -> bool {
-        let mut ready = self.lock();
-        if is_ready {
-            return ready.insert(process.node, process.incarnation) != Some(process.incarnation);
-        }
-        let is_it = ready.get(&process.node) == Some(&process.incarnation);
-        is_it && ready.remove(&process.node).is_some()
-    }
-
-    /// Removes processes that are not registered; returns whether there was one.
-    fn keep(&self, registered: &[Registered]) -> bool {
-        let mut ready = self.lock();
-        let before = ready.len();
-        let is_there = |node, incarnation| {
-            registered.iter().any(|peer| peer.id == node && peer.incarnation == incarnation)
-        };
-        ready.retain(|&node, &mut incarnation| node == PeerTable::OWN || is_there(node, incarnation));
-        ready.len() < before
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, u64>> {
-        self.0.lock().expect("nothing panics under this lock")
-    }
-}
 
 /// A peer has reported its state over link 0.
 pub(super) fn peer_is_ready(ctx: &mut Ctx, process: Process, is_ready: bool) {
@@ -63,7 +24,11 @@ pub(super) fn peer_is_ready(ctx: &mut Ctx, process: Process, is_ready: bool) {
 
 /// Applies the registered processes.
 pub(super) fn ready_roster(ctx: &mut Ctx, registered: &[Registered]) {
-    if ctx.io.shard == ShardId(0) && ctx.io.states.links.peer_table.ready.keep(registered) {
+    let is_registered = |process: Process| {
+        let is_it = |peer: &Registered| (peer.id, peer.incarnation) == (process.node, process.incarnation);
+        process.node == PeerTable::OWN || registered.iter().any(is_it)
+    };
+    if ctx.io.shard == ShardId(0) && ctx.io.states.links.peer_table.ready.keep(is_registered) {
         ctx.io.states.links.control.tell(Event::Ready);
     }
 }

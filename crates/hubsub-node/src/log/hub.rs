@@ -1,9 +1,9 @@
 //! Opening of a hub, at the start or later: the data for its shard and for the log's threads.
 
 use super::archive::{Archive, Keeping};
+use super::hubs::LoggedHub;
 use super::producers;
 use super::retained;
-use super::status::LoggedHub;
 use hubsub_log::manifest::HubEntry;
 use hubsub_log::{Chain, Disk, Keep, LogError, Retention};
 use hubsub_message::home;

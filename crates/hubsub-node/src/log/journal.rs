@@ -1,9 +1,10 @@
 //! The journal thread: all waiting batches go into one frame with one sync; batches that arrive meanwhile
 //! share the next.
 
+use super::health::State;
 use super::intake::{Intake, Taken, bytes_of};
 use super::segments::{Frame, Handover, RETRY};
-use super::state::{Shared, State};
+use super::shared::Shared;
 use crate::io::spin::Spin;
 use hubsub_log::storage::Storage;
 use hubsub_log::{Batch, HubId, Journal, LogError};

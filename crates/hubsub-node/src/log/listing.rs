@@ -3,8 +3,7 @@
 
 use super::LogMail;
 use super::reading;
-use super::status::LoggedHub;
-use super::{Log, LoggedHubs, Readers, Turn};
+use super::{Log, LoggedHub, LoggedHubs, Readers, Turn};
 use crate::io::classes::ClassesNow;
 use crate::io::inbox::Post;
 use crate::io::questions::{ColdRoom, Listed, Part};

@@ -16,14 +16,14 @@
 //!   serves again.
 //! - Only one operation runs per hub: a request for a closing hub is refused.
 
-use super::Event;
-use super::LogMail;
+use super::events::{Event, HubAnswer, Refusal, refused};
+use super::health::State;
 use super::hub::{Described, describe, keep_of, limits_of, shard_of};
+use super::hubs::{LoggedHub, LoggedHubs};
+use super::mail::LogMail;
 use super::segments::Handover;
 use super::start::Started;
-use super::status::LoggedHub;
-use super::streams::{Refusal, refused};
-use super::{HubStatus, Log, LoggedHubs, State};
+use super::threads::Log;
 use crate::io::classes::ClassesNow;
 use crate::io::inbox::Post;
 use crate::io::log_lines::Level;
@@ -38,7 +38,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// The most queued requests. A controller assigns no more hubs to a node at once.
@@ -50,16 +50,7 @@ const TOGETHER: usize = 32;
 /// The interval between checks of a closing hub.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The reply to a ticket.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// The hub is open.
-    Opened(Box<HubStatus>),
-    /// It is closed; the last offset assigned, 0 without a record. None if it was not open.
-    Closed(Option<u64>),
-}
-
-type Outcome = Result<Answer, Refusal>;
+type Outcome = Result<HubAnswer, Refusal>;
 
 /// The thread that opens and closes hubs.
 pub struct Openings {
@@ -127,7 +118,7 @@ impl Openings {
         let work =
             Arc::new(Work { queue, came, log, handover, hubs, classes, inboxes, control, window, is_given });
         let of_thread = Arc::clone(&work);
-        let thread = super::named("hubsub-log-hubs").spawn(move || of_thread.run())?;
+        let thread = Builder::new().name("hubsub-log-hubs".to_owned()).spawn(move || of_thread.run())?;
         Ok(Openings { work, seen: AtomicU64::new(0), thread: Mutex::new(Some(thread)) })
     }
 
@@ -338,7 +329,7 @@ impl Work {
         let state = (self.log.state(), self.log.reason());
         let reason = state.1.as_deref().filter(|_| state.0 != State::Open);
         let hub = self.hubs.get(id).expect("this thread alone takes hubs away");
-        self.tell(ticket, Ok(Answer::Opened(Box::new(hub.status(id, (state.0, reason))))));
+        self.tell(ticket, Ok(HubAnswer::Opened(Box::new(hub.status(id, (state.0, reason))))));
     }
 
     /// The refusal when segments get nothing more.
@@ -362,7 +353,7 @@ impl Work {
     /// Starts to close a hub; none if it needs no further steps.
     fn begin_to_close(&self, ticket: u64, id: HubId) -> Option<Closing> {
         let Some(hub) = self.hubs.get(id) else {
-            self.tell(ticket, Ok(Answer::Closed(None)));
+            self.tell(ticket, Ok(HubAnswer::Closed(None)));
             return None;
         };
         if hub.closes() {
@@ -401,7 +392,7 @@ impl Work {
             Some(Ok(true)) => {
                 self.hubs.remove(id);
                 self.inboxes.post(ShardId(closing.hub.shard), LogMail::HubClosed(id));
-                self.tell(closing.ticket, Ok(Answer::Closed(Some(given))));
+                self.tell(closing.ticket, Ok(HubAnswer::Closed(Some(given))));
                 return true;
             }
             // Its records are being written, or the disk has no room now.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// A job; each call is one turn.
@@ -70,7 +70,7 @@ impl Readers {
         let readers = Readers { queue: Arc::clone(&queue), threads: Mutex::new(Vec::new()) };
         for i in 0..count {
             let queue = Arc::clone(&queue);
-            let thread = super::named(&format!("{name}-{i}")).spawn(move || queue.run());
+            let thread = Builder::new().name(format!("{name}-{i}")).spawn(move || queue.run());
             match thread {
                 Ok(thread) => readers.threads.lock().expect("nothing panics under this lock").push(thread),
                 Err(e) => {

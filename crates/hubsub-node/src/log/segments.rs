@@ -1,10 +1,10 @@
 //! The segment thread: writes synced records to segments in large writes, and does checkpoints, retention,
 //! and preparation of the next journal file. Other threads send tasks, which run between two writes.
 
-use super::LogSettings;
 use super::archive::Keeping;
+use super::health::State;
 use super::intake::bytes_of;
-use super::state::{Lack, Shared, State};
+use super::shared::{Lack, LogSettings, Shared};
 use crate::io::log_lines::Level;
 use hubsub_log::journal::Prepared;
 use hubsub_log::storage::Storage;

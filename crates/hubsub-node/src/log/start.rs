@@ -2,11 +2,15 @@
 //! the threads. Each of the node's internal classes, which hold little data, has one hub; others have one per
 //! shard. In a cluster the controller assigns hubs, and a start opens those assigned before.
 
-use super::Event;
-use super::LogMail;
+use super::events::Event;
 use super::hub::{Described, describe, keep_of, shard_of};
+use super::hubs::LoggedHubs;
+use super::mail::LogMail;
+use super::readers::Readers;
 use super::segments::Handover;
-use super::{Listener, Log, LogSettings, LoggedHubs, Readers, Streams};
+use super::shared::{Listener, LogSettings};
+use super::streams::Streams;
+use super::threads::Log;
 use crate::io::inbox::Post;
 use crate::io::log_lines::Level;
 use crate::io::report::Report;

@@ -1,8 +1,9 @@
 //! A scan in progress: reads its hub's segments turn by turn and produces chunks. [`super::streams`] handles
 //! requesters and threads.
 
-use super::streams::{Answer, Outcome, Refusal, refused};
-use super::{Log, State};
+use super::events::{Refusal, StreamAnswer, refused};
+use super::health::State;
+use super::threads::Log;
 use hubsub_log::arrow::{Chunk, Encoder, Filter, Shape};
 use hubsub_log::{Chain, Cursor, Disk, LogError, Pace};
 use hubsub_types::ErrorCode;
@@ -24,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The most bytes delivered at once; chunks of short records fit, and of a long one little is copied at a
 /// time.
 const GIVEN_BYTES_MAX: usize = 16 << 20;
+
+/// The reply to a ticket.
+pub(super) type Outcome = Result<StreamAnswer, Refusal>;
 
 /// A scan in progress.
 pub struct Stream {
@@ -94,7 +98,7 @@ impl Stream {
         if let Some(refusal) = self.failed.take() {
             return Turn::Is(Err(refusal));
         }
-        let Some(encoder) = &mut self.encoder else { return Turn::Is(Ok(Answer::Chunk(None))) };
+        let Some(encoder) = &mut self.encoder else { return Turn::Is(Ok(StreamAnswer::Chunk(None))) };
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let (slice, mut seen, mut is_over, filter) = (Instant::now() + SLICE, 0, false, &self.filter);
         // Checked before the read, which could otherwise miss records written in between.
@@ -159,7 +163,7 @@ impl Stream {
             self.rest.append(chunk);
             self.rest.split_to(GIVEN_BYTES_MAX)
         });
-        Turn::Is(first.map(|first| Answer::Chunk(Some(first))).map_err(|e| refusal(&e)))
+        Turn::Is(first.map(|first| StreamAnswer::Chunk(Some(first))).map_err(|e| refusal(&e)))
     }
 }
 

@@ -8,14 +8,14 @@
 //!   ones are never included.
 //! - An error is reported after the rows before it, and differs from the end of the stream.
 
-use super::Event;
-use super::state::Counters;
-use super::status::LoggedHub;
-use super::stream::{Search, SearchTurn, Stream, Turn};
-use super::{Log, LoggedHubs};
+use super::events::{Event, Refusal, StreamAnswer, refused};
+use super::health::Counters;
+use super::hubs::{LoggedHub, LoggedHubs};
+use super::stream::{Outcome, Search, SearchTurn, Stream, Turn};
+use super::threads::Log;
 use crate::io::log_lines::Level;
 use crate::io::report::Report;
-use hubsub_log::arrow::{Chunk, Scan};
+use hubsub_log::arrow::Scan;
 use hubsub_log::{Chain, Disk};
 use hubsub_types::{ErrorCode, HubId, Limits};
 use std::collections::{HashMap, VecDeque};
@@ -23,7 +23,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// The number of encoder threads.
@@ -31,29 +31,6 @@ const THREADS: usize = 2;
 
 /// The pause when all jobs wait for segments.
 const WAIT: Duration = Duration::from_micros(500);
-
-/// Why a stream cannot be opened, or has ended.
-#[derive(Clone, Debug)]
-pub struct Refusal {
-    pub code: ErrorCode,
-    /// The value to which the error refers.
-    pub value: String,
-    /// The range of missing offsets: the first, and the one after the last.
-    pub missing: Option<(u64, u64)>,
-}
-
-/// The reply to a request of the control plane.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// The number of a stream.
-    Opened(u64),
-    /// The next chunk; none after the last.
-    Chunk(Option<Chunk>),
-    Offset(u64),
-}
-
-/// The reply to a ticket.
-pub(super) type Outcome = Result<Answer, Refusal>;
 
 /// The open streams of a log.
 pub struct Streams {
@@ -121,7 +98,7 @@ impl Streams {
         let streams = Streams { work: Arc::clone(&work), threads: Mutex::new(Vec::new()) };
         for i in 0..THREADS {
             let work = Arc::clone(&work);
-            match super::named(&format!("hubsub-log-stream-{i}")).spawn(move || work.run()) {
+            match Builder::new().name(format!("hubsub-log-stream-{i}")).spawn(move || work.run()) {
                 Ok(thread) => streams.threads.lock().expect("nothing panics under this lock").push(thread),
                 Err(e) => {
                     streams.stop();
@@ -134,7 +111,7 @@ impl Streams {
 
     /// Opens a stream; the reply to the ticket is its number.
     pub fn open(&self, ticket: u64, scan: Scan) {
-        self.work.tell(ticket, self.work.open(scan).map(Answer::Opened));
+        self.work.tell(ticket, self.work.open(scan).map(StreamAnswer::Opened));
     }
 
     /// Requests the next chunk of a stream as the reply to a ticket.
@@ -161,7 +138,7 @@ impl Streams {
             None if entry.stream.as_ref().is_some_and(|stream| stream.is_over()) => {
                 let over = table.open.remove(&number);
                 drop((table, over));
-                self.work.tell(ticket, Ok(Answer::Chunk(None)));
+                self.work.tell(ticket, Ok(StreamAnswer::Chunk(None)));
             }
             None => {
                 let is_new = entry.asked.replace(ticket).is_none();
@@ -376,7 +353,7 @@ impl Work {
     fn count(&self, stream: &Stream, outcome: &Outcome) {
         let counters = self.counters();
         match outcome {
-            Ok(Answer::Chunk(Some(chunk))) => {
+            Ok(StreamAnswer::Chunk(Some(chunk))) => {
                 counters.stream_rows.fetch_add(chunk.rows as u64, Ordering::Relaxed);
                 counters.stream_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
             }
@@ -399,7 +376,7 @@ impl Work {
     fn search(&self, ticket: u64, mut search: Box<Search>) -> bool {
         match search.turn(&self.log) {
             SearchTurn::Is(outcome) => {
-                self.tell(ticket, outcome.map(Answer::Offset));
+                self.tell(ticket, outcome.map(StreamAnswer::Offset));
                 false
             }
             SearchTurn::GoesOn { waits } => {
@@ -408,9 +385,4 @@ impl Work {
             }
         }
     }
-}
-
-/// A refusal without missing offsets.
-pub(super) fn refused(code: ErrorCode, value: impl Into<String>) -> Refusal {
-    Refusal { code, value: value.into(), missing: None }
 }

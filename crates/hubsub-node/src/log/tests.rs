@@ -1,13 +1,18 @@
 mod hub_questions;
 mod questions;
 
+use super::intake::Intake;
+use super::segments::Handover;
+use super::shared::Shared;
 use super::*;
 use crate::control::Control;
 use hubsub_log::record::{self, Record};
 use hubsub_log::sim::{Faults, SimDisk};
-use hubsub_log::{Chain, ChainOptions, Disk, Keep, LogOptions, Retention, open};
+use hubsub_log::storage::Storage;
+use hubsub_log::{Batch, Chain, ChainOptions, Disk, HubId, Keep, LogOptions, Opened, Retention, open};
+use std::collections::HashMap;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 const OPTIONS: LogOptions = LogOptions {

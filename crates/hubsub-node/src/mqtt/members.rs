@@ -6,7 +6,7 @@ use super::client::client_ref;
 use crate::context::Ctx;
 use crate::context::io::Io;
 use crate::io::access::Action;
-use crate::presence::{self, Wish};
+use crate::presence::state::Wish;
 use hubsub_mqtt::{Content, Way};
 use hubsub_route::LogPlace;
 use hubsub_types::class::Membership;
@@ -33,7 +33,7 @@ pub(super) fn watch(
         return Err(ErrorCode::NotAllowed);
     }
     // A repeated subscription gets the state again.
-    presence::left(ctx, key, filter);
+    (ctx.hooks.leave_seat)(ctx, key, filter);
     if ctx.io.states.presence.edge.watched_by(key) as u64 >= ctx.io.limits.subscriptions_per_client_max {
         return Err(ErrorCode::TooManySubscriptions);
     }
@@ -45,7 +45,7 @@ pub(super) fn watch(
         return Err(ErrorCode::SubscriptionBytes);
     }
     let wish = Wish { topic: filter, room: room.as_bytes(), who: None, watches: true, request };
-    presence::reserve(ctx, key, wish).map(|_| ())
+    (ctx.hooks.reserve_seat)(ctx, key, wish).map(|_| ())
 }
 
 /// A client subscribes to a topic: in classes with membership for all it becomes a member once that is
@@ -59,7 +59,7 @@ pub(super) fn subscribes(ctx: &mut Ctx, key: ConnKey, topic: &str, request: Opti
     }
     let who = Some((super::client::own_id(ctx, key), Box::from(&b"{}"[..])));
     // A refused membership is counted; the subscription continues.
-    let _ = presence::reserve(ctx, key, Wish { topic, room: &room, who, watches: false, request });
+    let _ = (ctx.hooks.reserve_seat)(ctx, key, Wish { topic, room: &room, who, watches: false, request });
 }
 
 /// A client is connected: its session's presence subscriptions and memberships resume.

@@ -141,7 +141,7 @@ pub(super) fn unsubscribe(ctx: &mut Ctx, key: ConnKey, filters: Names<'_>) {
             ctx.broker.unsubscribe(key, namespace, filter.as_bytes(), now, &mut ctx.io);
         }
         session_cursors::unsubscribed(ctx, key, filter);
-        crate::presence::left(ctx, key, filter);
+        (ctx.hooks.leave_seat)(ctx, key, filter);
     }
 }
 

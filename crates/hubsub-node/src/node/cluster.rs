@@ -6,10 +6,10 @@ use crate::context::mail::Mail;
 use crate::context::scatter_gather::GatherMail;
 use crate::control::routes::{ClassRow, HubRow, Routes};
 use crate::io::questions::Part;
-use crate::link::leases::LeadMail;
+use crate::link::LeadMail;
 use crate::link::{Identity, LinkMail, Registered};
 use crate::log::Openings;
-use crate::redis::cluster::{ClusterNode, NewRoster, Roster};
+use crate::redis::state::{ClusterNode, NewRoster, Roster};
 use hubsub_types::{ClassTable, ErrorCode};
 use std::sync::Arc;
 

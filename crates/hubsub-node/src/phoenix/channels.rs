@@ -9,7 +9,7 @@ use crate::context::io::Io;
 use crate::context::session::Session;
 use crate::io::access;
 use crate::io::output::{Pending, Slot};
-use crate::presence;
+use crate::presence::state::{Refusal, Wish as SeatWish};
 use hubsub_route::{Answer, Asker, Attached, Draft, Headers, Namespace, Outcome, Publisher, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::phoenix::{self, Action, EVENT_HEADER, FORM_HEADER, Form, Payload, joined_at};
@@ -32,7 +32,7 @@ pub(super) fn act(ctx: &mut Ctx, key: ConnKey, action: Action<'_>) -> Option<Joi
         Action::Leave { topic } => {
             let now = ctx.io.now;
             ctx.broker.unsubscribe(key, Namespace::Global, topic.as_bytes(), now, &mut ctx.io);
-            presence::left(ctx, key, topic);
+            (ctx.hooks.leave_seat)(ctx, key, topic);
         }
         Action::Join { topic, start, presence, .. } => return Some(join(ctx, key, topic, start, presence)),
         Action::Update { topic, meta, answer } => update(ctx, key, topic, meta, &answer),
@@ -67,8 +67,8 @@ fn join(
         }
         let who = wanted.member.map(|member| (member.key, member.meta.into_boxed_bytes()));
         let room = ctx.broker.classes().room(topic.as_bytes()).into_owned();
-        let wish = presence::Wish { topic, room: &room, who, watches: true, request: None };
-        if let Err(refused) = presence::reserve(ctx, key, wish) {
+        let wish = SeatWish { topic, room: &room, who, watches: true, request: None };
+        if let Err(refused) = (ctx.hooks.reserve_seat)(ctx, key, wish) {
             return Outcome::Now(Err(refused));
         }
     }
@@ -101,11 +101,11 @@ pub(super) fn joined(ctx: &mut Ctx, key: ConnKey, topic: &str, outcome: Joined) 
 
 /// Updates a member's metadata and replies.
 fn update(ctx: &mut Ctx, key: ConnKey, topic: &str, meta: &str, answer: &phoenix::Answer) {
-    let outcome = presence::update(ctx, key, topic, meta);
+    let outcome = (ctx.hooks.update_member)(ctx, key, topic, meta);
     let reply = match outcome {
         Ok(()) => text_of(answer, Ok("{}")),
-        Err(presence::Refusal::NoMember) => text_of(answer, Err(NO_MEMBER)),
-        Err(presence::Refusal::Code(refused)) => text_of(answer, Err(&reason(refused))),
+        Err(Refusal::NoMember) => text_of(answer, Err(NO_MEMBER)),
+        Err(Refusal::Code(refused)) => text_of(answer, Err(&reason(refused))),
     };
     ctx.io.push(key, |out, _| write_text(out, &reply));
 }

@@ -1,180 +1,20 @@
-//! Presence of this shard's connections: a seat for each topic that a connection joined as a member or
-//! watches. A seat exists from the start of the join and counts once that is confirmed.
+//! Presence of this shard's connections: joins, leaves and watches of their seats.
 
 use super::records::record;
-use super::shown::Forms;
-use super::{PresenceMail, Shown, Told, room_bytes_max, tell_home};
+use super::rooms::{room_bytes_max, tell_home};
+use super::shown::Tells;
+use super::state::{Forms, PresenceMail, Refusal, Seat, Told, Watcher, Who, Wish};
 use crate::context::Ctx;
 use crate::context::io::TURN_BYTES;
 use crate::context::session::Session;
-use ahash::RandomState;
-use hashbrown::HashMap;
+use crate::io::questions::Shown;
 use hubsub_route::presence::Member;
 use hubsub_route::{CloseReason, Sink};
 use hubsub_types::class::Membership;
-use hubsub_types::{ConnKey, ErrorCode, ShardId};
+use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::phoenix::Version;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// A member's key and metadata, a JSON object.
-pub type Who = (Box<str>, Box<[u8]>);
-
-/// The seats of this shard's connections.
-#[derive(Default)]
-pub struct Edge {
-    /// The last number assigned, with the shard in its upper bits, so that it is unique in the node.
-    last: u64,
-    seats: HashMap<u64, Seat, RandomState>,
-    /// The seats of each connection.
-    of_conns: HashMap<ConnKey, Places, RandomState>,
-    /// By room and seat number.
-    watchers: HashMap<Arc<[u8]>, BTreeMap<u64, Watcher>, RandomState>,
-    /// The encoded member lists for rooms with new watchers, reused within a second.
-    lists: HashMap<Arc<[u8]>, (Arc<Shown>, Forms), RandomState>,
-    /// The number of seats that are members.
-    members: u64,
-    /// Bytes of the topic names of all seats.
-    name_bytes: u64,
-}
-
-/// The seats of one connection, which may have as many as it has topics.
-#[derive(Default)]
-struct Places {
-    /// By topic; one each.
-    topics: HashMap<Arc<str>, u64, RandomState>,
-    /// Seats that requests of an MQTT client join, by request number.
-    requests: HashMap<u32, u64, RandomState>,
-    /// The number of seats that watch presence.
-    watching: usize,
-    /// Bytes of their topic names.
-    name_bytes: u64,
-}
-
-struct Seat {
-    topic: Arc<str>,
-    room: Arc<[u8]>,
-    /// The member; its reference number changes with its metadata.
-    member: Option<(u64, Who)>,
-    /// The reference number at the join, used in its records.
-    came: u64,
-    /// True if its connection watches presence.
-    watches: bool,
-    /// The number of an MQTT client's request that joins it.
-    request: Option<u32>,
-    is_joined: bool,
-}
-
-/// The request for a seat in a topic that a connection is about to join.
-pub struct Wish<'a> {
-    /// The topic; for an MQTT client, the filter.
-    pub topic: &'a str,
-    pub room: &'a [u8],
-    /// Its key and metadata, if it will be a member.
-    pub who: Option<Who>,
-    /// True if it will watch presence.
-    pub watches: bool,
-    /// The number of an MQTT client's request.
-    pub request: Option<u32>,
-}
-
-struct Watcher {
-    conn: ConnKey,
-    topic: Arc<str>,
-    is_told: bool,
-}
-
-impl Edge {
-    #[must_use]
-    pub fn new(shard: ShardId) -> Edge {
-        Edge { last: u64::from(shard.0) << 48, ..Edge::default() }
-    }
-
-    /// The number of members on this shard.
-    #[must_use]
-    pub fn members(&self) -> u64 {
-        self.members
-    }
-
-    fn number(&mut self) -> u64 {
-        self.last += 1;
-        self.last
-    }
-
-    /// The number of a connection's seat in a topic.
-    #[must_use]
-    pub fn seat_of(&self, key: ConnKey, topic: &str) -> Option<u64> {
-        self.of_conns.get(&key)?.topics.get(topic).copied()
-    }
-
-    /// The number of a connection's seats that watch presence.
-    #[must_use]
-    pub fn watched_by(&self, key: ConnKey) -> usize {
-        self.of_conns.get(&key).map_or(0, |places| places.watching)
-    }
-
-    /// Bytes of the topic names of a connection's seats, and of all seats.
-    #[must_use]
-    pub fn name_bytes(&self, key: ConnKey) -> (u64, u64) {
-        (self.of_conns.get(&key).map_or(0, |places| places.name_bytes), self.name_bytes)
-    }
-
-    /// The number of the seat that an MQTT client's request joins.
-    #[must_use]
-    pub fn seat_of_request(&self, key: ConnKey, request: u32) -> Option<u64> {
-        self.of_conns.get(&key)?.requests.get(&request).copied()
-    }
-
-    /// Drops the encoded lists; later watchers get new ones.
-    pub fn forget_lists(&mut self) {
-        self.lists = HashMap::default();
-    }
-
-    /// Adds a seat in a topic where the connection has none; returns its number.
-    fn add(&mut self, key: ConnKey, seat: Seat) -> u64 {
-        let number = self.number();
-        let places = self.of_conns.entry(key).or_default();
-        let before = places.topics.insert(seat.topic.clone(), number);
-        debug_assert!(before.is_none(), "who joins again has left before");
-        places.watching += usize::from(seat.watches);
-        places.name_bytes += seat.topic.len() as u64;
-        self.name_bytes += seat.topic.len() as u64;
-        if let Some(request) = seat.request {
-            places.requests.insert(request, number);
-        }
-        self.members += u64::from(seat.member.is_some());
-        self.seats.insert(number, seat);
-        number
-    }
-
-    /// Marks a seat as joined; none if it already was.
-    fn join(&mut self, key: ConnKey, number: u64) -> Option<&Seat> {
-        let seat = self.seats.get_mut(&number).filter(|seat| !seat.is_joined)?;
-        seat.is_joined = true;
-        if let (Some(request), Some(places)) = (seat.request, self.of_conns.get_mut(&key)) {
-            places.requests.remove(&request);
-        }
-        Some(seat)
-    }
-
-    fn take(&mut self, key: ConnKey, number: u64) -> Option<Seat> {
-        let seat = self.seats.remove(&number)?;
-        self.members -= u64::from(seat.member.is_some());
-        self.name_bytes -= seat.topic.len() as u64;
-        let places = self.of_conns.get_mut(&key)?;
-        places.topics.remove(&seat.topic);
-        places.watching -= usize::from(seat.watches);
-        places.name_bytes -= seat.topic.len() as u64;
-        if let Some(request) = seat.request.filter(|_| !seat.is_joined) {
-            places.requests.remove(&request);
-        }
-        if places.topics.is_empty() {
-            self.of_conns.remove(&key);
-        }
-        Some(seat)
-    }
-}
 
 /// Reserves a seat for a connection that is about to join a topic; returns its number.
 ///
@@ -256,10 +96,7 @@ pub fn left(ctx: &mut Ctx, key: ConnKey, topic: &str) {
 
 /// A connection has ended.
 pub fn ends(ctx: &mut Ctx, key: ConnKey) {
-    let places = ctx.io.states.presence.edge.of_conns.get(&key);
-    let numbers: Vec<u64> =
-        places.map(|places| places.topics.values().copied().collect()).unwrap_or_default();
-    for number in numbers {
+    for number in ctx.io.states.presence.edge.seats_of(key) {
         refused(ctx, key, number);
     }
 }
@@ -316,14 +153,6 @@ pub fn update(ctx: &mut Ctx, key: ConnKey, topic: &str, meta: &str) -> Result<()
     Ok(())
 }
 
-/// Why a member's update is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// The connection is no member in this topic.
-    NoMember,
-    Code(ErrorCode),
-}
-
 /// Sends the member list to a seat, which gets changes from then on.
 pub fn show(ctx: &mut Ctx, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
     let watchers = ctx.io.states.presence.edge.watchers.get_mut(room);
@@ -341,11 +170,11 @@ pub fn show(ctx: &mut Ctx, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
     }
     match reads {
         Reads::Page(version) => {
-            let frames = list.1.frames(version, &topic, &**shown);
+            let frames = list.1.frames(version, &topic, |version, topic| shown.frames(version, topic));
             ctx.io.push_shared(conn, &frames);
         }
         Reads::Device => {
-            let json = list.1.json(&**shown);
+            let json = list.1.json(|| shown.json());
             ctx.io.send_members(conn, &topic, &json, true);
         }
     }
@@ -371,10 +200,10 @@ pub fn tell(ctx: &mut Ctx, room: &[u8], told: &Told) {
         }
         match reads {
             Reads::Page(version) => {
-                let frames = forms.frames(version, &topic, told);
+                let frames = forms.frames(version, &topic, |version, topic| told.frames(version, topic));
                 ctx.io.push_shared(conn, &frames);
             }
-            Reads::Device => ctx.io.send_members(conn, &topic, &forms.json(told), false),
+            Reads::Device => ctx.io.send_members(conn, &topic, &forms.json(|| told.json()), false),
         }
         if ctx.io.turn_bytes() > TURN_BYTES {
             ctx.flush();

@@ -13,63 +13,26 @@
 //! A bucket belongs to one shard of a node. That shard sums the node's shards, and
 //! `hubsub_route::occupancy::Telling` decides there when to publish.
 
-use super::PresenceAsked;
-use super::{PresenceMail, event, home_of, tell};
+use super::rooms::{BUCKET, event, has_nodes, home_of, tell, topic_of};
+use super::state::{Occupancies, PresenceAsked, PresenceMail};
 use crate::context::Ctx;
 use crate::context::io::Timer;
 use crate::io::inbox::shard_of;
-use ahash::RandomState;
-use hashbrown::HashMap;
 use hubsub_route::occupancy::{Action, Counts, Telling};
 use hubsub_route::presence::{Diff, Member};
 use hubsub_types::{Protocol, ShardId};
 use hubsub_wire::phoenix::write_text;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The number of node rooms for occupancy.
 const BUCKETS: u16 = 16;
-
-/// The prefix of their names, followed by a number.
-const BUCKET: &[u8] = b"$occupancy/";
 
 /// The prefix of record topics, followed by the room.
 const RECORDS: &[u8] = b"$stats/room/";
 
 /// The suffix of record topics.
 const RECORD: &[u8] = b"/occupancy";
-
-/// The occupancy state of a shard.
-#[derive(Default)]
-pub struct Occupancies {
-    /// This node's parts of rooms in buckets of this shard.
-    own: HashMap<Arc<[u8]>, Own, RandomState>,
-    /// The last number assigned to one of these parts.
-    last: u64,
-    telling: Telling,
-    /// True if it watches the buckets of this shard.
-    listens: bool,
-    /// The incarnation of this process.
-    pub(super) incarnation: u64,
-    /// Incarnations of the cluster's other processes, by run id.
-    processes: BTreeMap<u64, u64>,
-    /// Run ids of gone processes that are still registered.
-    gone: BTreeSet<u64>,
-}
-
-/// This node's part of a room.
-#[derive(Default)]
-struct Own {
-    shards: BTreeMap<ShardId, Counts>,
-    /// The part as last sent: its number and the counts.
-    said: Option<(u64, Counts)>,
-}
-
-/// True if a room of members is one of the buckets.
-#[must_use]
-pub(super) fn is_bucket(room: &[u8]) -> bool {
-    room.starts_with(BUCKET)
-}
 
 fn bucket(number: u16) -> Vec<u8> {
     [BUCKET, number.to_string().as_bytes()].concat()
@@ -169,7 +132,7 @@ pub fn look_after(ctx: &mut Ctx) {
     ctx.broker.expire_publishers(ctx.io.now);
     let now_ms = ctx.io.now.mono_ms;
     ctx.io.states.presence.occupancies.telling.sweep(now_ms);
-    let listens = ctx.broker.classes().tells_occupancy() && super::has_nodes(ctx, &super::topic_of(BUCKET));
+    let listens = ctx.broker.classes().tells_occupancy() && has_nodes(ctx, &topic_of(BUCKET));
     if std::mem::replace(&mut ctx.io.states.presence.occupancies.listens, listens) == listens {
         return;
     }
@@ -230,7 +193,7 @@ fn act(ctx: &mut Ctx, event: impl FnOnce(&mut Telling, u64, &mut Vec<Action>)) {
 
 fn record(ctx: &mut Ctx, room: Arc<[u8]>, counts: Counts) {
     let topic = [RECORDS, &room, RECORD].concat();
-    if !super::has_nodes(ctx, &topic) {
+    if !has_nodes(ctx, &topic) {
         // The node has no class for it.
         return;
     }

@@ -6,37 +6,12 @@
 //! {"count":2,"joins":[…],"leaves":[…]}
 //! ```
 
-use super::{Shown, Told};
+use super::rooms::has_more;
+use super::state::Told;
 use crate::context::encoding::write_event;
+use crate::io::questions::Shown;
 use hubsub_route::presence::{Member, Seen};
-use hubsub_types::shared::Shared;
 use hubsub_wire::phoenix::{Present, Version, reference_text, word, write_diff, write_members, write_text};
-use std::sync::Arc;
-
-/// The encodings of one list or change, made on demand; most rooms have one topic.
-#[derive(Default)]
-pub struct Forms {
-    frames: Vec<(Version, Arc<str>, Shared)>,
-    json: Option<Shared>,
-}
-
-impl Forms {
-    /// The frames for all Phoenix clients of a topic.
-    pub fn frames(&mut self, version: Version, topic: &Arc<str>, of: &impl Tells) -> Shared {
-        let is_it = |(is, at, _): &&(Version, Arc<str>, Shared)| *is == version && at == topic;
-        if let Some((_, _, frames)) = self.frames.iter().find(is_it) {
-            return frames.clone();
-        }
-        let frames: Shared = of.frames(version, topic).into();
-        self.frames.push((version, topic.clone(), frames.clone()));
-        frames
-    }
-
-    /// The JSON for all MQTT clients.
-    pub fn json(&mut self, of: &impl Tells) -> Shared {
-        self.json.get_or_insert_with(|| of.json().into()).clone()
-    }
-}
 
 /// A list or change that can be encoded.
 pub trait Tells {
@@ -52,7 +27,7 @@ impl Tells for Shown {
         let (mut payload, mut out) = (Vec::new(), Vec::new());
         write_members(&mut presents(&self.members), &mut payload);
         write_event(&mut out, version, topic, word::PRESENCE_STATE, text(&payload));
-        if super::has_more(self) {
+        if has_more(self) {
             write_count(&mut out, version, topic, self.count);
         }
         out

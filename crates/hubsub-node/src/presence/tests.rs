@@ -1,6 +1,8 @@
 //! The cost of many members in a room, and of a connection in many rooms.
 
+use super::state::{BATCH_MS, Wish};
 use super::*;
+use crate::context::io::Timer;
 use crate::context::session::Session;
 use crate::io::output::Piece;
 use crate::lone::Lone;

@@ -1,7 +1,8 @@
 //! COMMAND: describes the commands of the table.
 
-use super::table::{self, COMMANDS, Command, Lookup};
-use super::{Args, SYNTAX, error, is};
+use super::args::{Args, is};
+use super::reply::{SYNTAX, error};
+use super::table::{Command, Lookup, Table};
 use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_types::names::Glob;
@@ -13,55 +14,55 @@ const NAMES_MAX: usize = 1_024;
 const TOO_MANY: &str = "ERR too many names, at most 1024 with the command's own";
 
 /// `COMMAND`: one entry per command.
-pub fn command(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    write_rows(ctx, key, &all().map(Some).collect::<Vec<_>>());
+pub fn command(ctx: &mut Ctx, key: ConnKey, _: Args<'_>, table: &Table) {
+    write_rows(ctx, key, table, &table.without_subcommands().map(Some).collect::<Vec<_>>());
 }
 
 /// `COMMAND INFO [name …]`: one entry per name, null for an unknown one.
-pub fn info(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+pub fn info(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, table: &Table) {
     if args.len() == 2 {
-        return command(ctx, key, args);
+        return command(ctx, key, args, table);
     }
     if args.len() > NAMES_MAX {
         return error(ctx, key, TOO_MANY);
     }
-    let rows: Vec<_> = args[2..].iter().map(|name| table::by_full_name(name)).collect();
-    write_rows(ctx, key, &rows);
+    let rows: Vec<_> = args[2..].iter().map(|name| table.by_full_name(name)).collect();
+    write_rows(ctx, key, table, &rows);
 }
 
 /// `COMMAND COUNT`: replies the number of commands without subcommands.
-pub fn count(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    ctx.io.reply(key, |out, _| resp::int(out, all().count() as i64));
+pub fn count(ctx: &mut Ctx, key: ConnKey, _: Args<'_>, table: &Table) {
+    ctx.io.reply(key, |out, _| resp::int(out, table.without_subcommands().count() as i64));
 }
 
 /// `COMMAND DOCS [name …]`.
-pub fn docs(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+pub fn docs(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, table: &Table) {
     if args.len() > NAMES_MAX {
         return error(ctx, key, TOO_MANY);
     }
     let named: Vec<&Command> = match &args[2..] {
-        [] => all().collect(),
-        names => names.iter().filter_map(|name| table::by_full_name(name)).collect(),
+        [] => table.without_subcommands().collect(),
+        names => names.iter().filter_map(|name| table.by_full_name(name)).collect(),
     };
     ctx.io.reply(key, |out, proto| {
         resp::map_header(out, proto, named.len());
-        named.iter().for_each(|command| write_docs(out, proto, command));
+        named.iter().for_each(|command| write_docs(out, proto, table, command));
     });
 }
 
 /// `COMMAND LIST [FILTERBY (MODULE name | ACLCAT category | PATTERN glob)]`.
-pub fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
+pub fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, table: &Table) {
     let names: Vec<&Command> = match args[2..] {
-        [] => all().collect(),
+        [] => table.without_subcommands().collect(),
         [word, by, what] if is(word, "filterby") => {
             if is(by, "module") {
                 Vec::new()
             } else if is(by, "aclcat") {
                 let has = |c: &&Command| c.category_names().iter().any(|name| is(what, &name[1..]));
-                COMMANDS.iter().filter(has).collect()
+                table.commands.iter().filter(has).collect()
             } else if is(by, "pattern") && what.len() as u64 <= ctx.io.limits.pattern_bytes_max {
                 let glob = Glob::new(&what.to_ascii_lowercase());
-                COMMANDS.iter().filter(|c| glob.matches(c.name.as_bytes())).collect()
+                table.commands.iter().filter(|c| glob.matches(c.name.as_bytes())).collect()
             } else {
                 return error(ctx, key, SYNTAX);
             }
@@ -76,8 +77,8 @@ pub fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
 
 /// `COMMAND GETKEYS name argument …`: the arguments of WATCH, the only command here with keys in the Redis
 /// sense.
-pub fn getkeys(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    let Lookup::Found(_, command) = table::find(&args[2..]) else {
+pub fn getkeys(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, table: &Table) {
+    let Lookup::Found(_, command) = table.find(&args[2..]) else {
         return error(ctx, key, "ERR Invalid command specified");
     };
     if command.keys().is_none_or(|(_, used)| used == "not_key") {
@@ -89,11 +90,7 @@ pub fn getkeys(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     });
 }
 
-pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    super::server::write_help(ctx, key, "COMMAND", HELP);
-}
-
-const HELP: &[&str] = &[
+pub const HELP: &[&str] = &[
     "(none)",
     "    A row a command: name, arity, flags, place of keys, categories, subcommands.",
     "COUNT",
@@ -108,17 +105,12 @@ const HELP: &[&str] = &[
     "    The names of the commands.",
 ];
 
-/// All commands except subcommands.
-fn all() -> impl Iterator<Item = &'static Command> {
-    COMMANDS.iter().filter(|command| !command.is_subcommand())
-}
-
-fn write_rows(ctx: &mut Ctx, key: ConnKey, rows: &[Option<&Command>]) {
+fn write_rows(ctx: &mut Ctx, key: ConnKey, table: &Table, rows: &[Option<&Command>]) {
     ctx.io.reply(key, |out, proto| {
         resp::array_header(out, rows.len());
         for row in rows {
             match row {
-                Some(command) => write_row(out, proto, command),
+                Some(command) => write_row(out, proto, table, command),
                 None => resp::null(out, proto),
             }
         }
@@ -127,7 +119,7 @@ fn write_rows(ctx: &mut Ctx, key: ConnKey, rows: &[Option<&Command>]) {
 
 /// Writes name, arity, flags, first, last and step of keys, categories, tips, key specifications (since 7.0),
 /// subcommands.
-fn write_row(out: &mut Vec<u8>, proto: Proto, command: &Command) {
+fn write_row(out: &mut Vec<u8>, proto: Proto, table: &Table, command: &Command) {
     resp::array_header(out, 10);
     resp::bulk(out, command.name.as_bytes());
     resp::int(out, i64::from(command.arity));
@@ -141,12 +133,12 @@ fn write_row(out: &mut Vec<u8>, proto: Proto, command: &Command) {
     if let Some((last, used)) = keys {
         write_keys(out, proto, last, used);
     }
-    match command.subcommands().count() {
+    match table.subcommands(command).count() {
         // As in Redis: a set if there are none, else an array.
         0 => resp::set_header(out, proto, 0),
         count => resp::array_header(out, count),
     }
-    command.subcommands().for_each(|sub| write_row(out, proto, sub));
+    table.subcommands(command).for_each(|sub| write_row(out, proto, table, sub));
 }
 
 fn write_words(out: &mut Vec<u8>, proto: Proto, words: &[&str]) {
@@ -176,8 +168,8 @@ fn write_keys(out: &mut Vec<u8>, proto: Proto, last: i64, used: &str) {
     }
 }
 
-fn write_docs(out: &mut Vec<u8>, proto: Proto, command: &Command) {
-    let subcommands = command.subcommands().count();
+fn write_docs(out: &mut Vec<u8>, proto: Proto, table: &Table, command: &Command) {
+    let subcommands = table.subcommands(command).count();
     resp::bulk(out, command.name.as_bytes());
     resp::map_header(out, proto, 3 + usize::from(subcommands > 0));
     for (name, text) in [("summary", command.summary), ("since", command.since), ("group", command.group)] {
@@ -187,18 +179,19 @@ fn write_docs(out: &mut Vec<u8>, proto: Proto, command: &Command) {
     if subcommands > 0 {
         resp::bulk(out, b"subcommands");
         resp::map_header(out, proto, subcommands);
-        command.subcommands().for_each(|sub| write_docs(out, proto, sub));
+        table.subcommands(command).for_each(|sub| write_docs(out, proto, table, sub));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redis::commands::TABLE;
 
     #[test]
     fn a_row_is_what_redis_says_of_that_command() {
         let mut out = Vec::new();
-        write_row(&mut out, Proto::Resp2, table::by_full_name(b"CLIENT|LIST").unwrap());
+        write_row(&mut out, Proto::Resp2, &TABLE, TABLE.by_full_name(b"CLIENT|LIST").unwrap());
         let row = "*10\r\n$11\r\nclient|list\r\n:-2\r\n*4\r\n+admin\r\n+noscript\r\n+loading\r\n+stale\r\n:0\r\n:0\r\n\
             :0\r\n*4\r\n+@admin\r\n+@slow\r\n+@dangerous\r\n+@connection\r\n*0\r\n*0\r\n*0\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), row);

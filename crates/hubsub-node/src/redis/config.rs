@@ -1,6 +1,8 @@
 //! CONFIG: the configuration in Redis's terms, read-only; it is set in HubSub's own configuration.
 
-use super::{Args, SYNTAX, cluster, error, ok, quoting};
+use super::args::{Args, is};
+use super::caller;
+use super::reply::{SYNTAX, error, ok, quoting};
 use crate::context::Ctx;
 use hubsub_types::names::Glob;
 use hubsub_types::{ConnKey, Limits};
@@ -49,7 +51,7 @@ pub fn set(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
 }
 
 fn check(parameters: &[Parameter], pairs: Args<'_>) -> Result<(), Vec<u8>> {
-    let value_of = |name: &[u8]| parameters.iter().find(|(n, _)| super::is(name, n)).map(|(_, value)| value);
+    let value_of = |name: &[u8]| parameters.iter().find(|(n, _)| is(name, n)).map(|(_, value)| value);
     for pair in pairs.chunks_exact(2) {
         if value_of(pair[0]).is_none() {
             let before = "ERR Unknown option or number of arguments for CONFIG SET - '";
@@ -78,11 +80,7 @@ pub fn rewrite(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
     error(ctx, key, "ERR The server is running without a config file");
 }
 
-pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    super::server::write_help(ctx, key, "CONFIG", HELP);
-}
-
-const HELP: &[&str] = &[
+pub const HELP: &[&str] = &[
     "GET <pattern> [<pattern> ...]",
     "    Names and values of the parameters that match.",
     "RESETSTAT",
@@ -96,7 +94,7 @@ const HELP: &[&str] = &[
 type Parameter = (&'static str, String);
 
 fn parameters_for(ctx: &Ctx, key: ConnKey) -> Vec<Parameter> {
-    let (info, is_of_cluster) = (&ctx.io.info, cluster::is_client(ctx, key));
+    let (info, is_of_cluster) = (&ctx.io.info, caller::is_of_cluster(ctx, key));
     let port = if is_of_cluster { info.cluster_port } else { info.port };
     parameters(&ctx.io.limits, port, ctx.io.mailer.shards(), is_of_cluster)
 }

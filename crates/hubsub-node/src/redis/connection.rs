@@ -1,7 +1,8 @@
 //! Commands about the connection: PING, ECHO, QUIT, SELECT, RESET, AUTH, HELLO.
 
-use super::client::{CLIENT_NAMES, check_name, set_name};
-use super::{Args, NOT_A_NUMBER, SYNTAX, cluster, error, integer, is, is_subscribed, ok, quoting};
+use super::args::{Args, integer, is};
+use super::caller::{CLIENT_NAMES, check_name, is_of_cluster, is_subscribed, set_name, take_transaction};
+use super::reply::{NOT_A_NUMBER, REDIS_VERSION, SYNTAX, error, ok, quoting, wrong_arity};
 use crate::context::Ctx;
 use crate::context::conn::Flags;
 use crate::context::session::Session;
@@ -9,13 +10,10 @@ use hubsub_route::Namespace;
 use hubsub_types::{ConnKey, PrincipalId};
 use hubsub_wire::resp::{self, Proto};
 
-/// The Redis version whose commands and replies are implemented.
-pub const REDIS_VERSION: &str = "7.4.0";
-
 /// `PING [message]`: a subscribed RESP2 client gets an array.
 pub fn ping(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     if args.len() > 2 {
-        return error(ctx, key, super::wrong_arity("ping"));
+        return error(ctx, key, wrong_arity("ping"));
     }
     let subscribed = is_subscribed(ctx, key);
     ctx.io.reply(key, |out, proto| match args.get(1) {
@@ -45,7 +43,7 @@ pub fn select(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     const MIN: i64 = i32::MIN as i64;
     const MAX: i64 = i32::MAX as i64;
     match integer(args[1]) {
-        Some(MIN..=-1 | 1..=MAX) if cluster::is_client(ctx, key) => {
+        Some(MIN..=-1 | 1..=MAX) if is_of_cluster(ctx, key) => {
             error(ctx, key, "ERR SELECT is not allowed in cluster mode");
         }
         Some(0..16) => ok(ctx, key),
@@ -76,7 +74,7 @@ pub fn reset(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
     if let Some(extra) = &mut conn.extra {
         extra.name = Box::default();
     }
-    super::transaction::take(ctx, key);
+    take_transaction(ctx, key);
     ctx.io.reply(key, |out, _| resp::simple(out, "RESET"));
 }
 
@@ -106,7 +104,7 @@ pub fn hello(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     if let Err(text) = hello_options(ctx, key, args.get(2..).unwrap_or_default()) {
         return error(ctx, key, text);
     }
-    let mode = if cluster::is_client(ctx, key) { "cluster" } else { "standalone" };
+    let mode = if is_of_cluster(ctx, key) { "cluster" } else { "standalone" };
     let Some(conn) = ctx.io.conns.get_mut(key) else { return };
     conn.session = Session::Redis(proto);
     let id = conn.id;

@@ -1,6 +1,8 @@
 //! Commands beyond Redis: `HUBSUB LOCATE | HISTORY | PRESENCE | SUBSCRIBE | ACK | POSITIONS`.
 
-use super::{Args, NOT_A_NUMBER, SYNTAX, client, error, integer, is, pubsub};
+use super::args::{Args, integer, is};
+use super::caller::{allowed_to_read, allowed_to_subscribe, switch};
+use super::reply::{NOT_A_NUMBER, SYNTAX, error};
 use crate::context::Ctx;
 use crate::context::conn::Flags;
 use crate::context::scatter_gather::Then;
@@ -19,7 +21,7 @@ const BAD_POSITION: &str = "ERR position is not EPOCH-SEQ";
 
 const BAD_CONSUMER: &str = "ERR a consumer is of a topic without + and #, and its name has no / + #";
 
-const HELP: &[&str] = &[
+pub const HELP: &[&str] = &[
     "LOCATE <room>",
     "    Return name and Redis address of the room's members, leader first.",
     "HISTORY <room> [COUNT <n>] [AFTER <position>]",
@@ -35,10 +37,6 @@ const HELP: &[&str] = &[
     "POSITIONS (ON|OFF)",
     "    Add its position to each message of this connection, and tell of gaps.",
 ];
-
-pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    super::server::write_help(ctx, key, "HUBSUB", HELP);
-}
 
 /// `HUBSUB LOCATE room`: a lone node serves every room; in a cluster the control plane is asked.
 pub fn locate(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
@@ -86,7 +84,7 @@ pub fn history(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
             return error(ctx, key, SYNTAX);
         }
     }
-    if !pubsub::allowed_to_read(ctx, key, args[2]) {
+    if !allowed_to_read(ctx, key, args[2]) {
         return;
     }
     let slot = ctx.io.open_slot(key);
@@ -95,7 +93,7 @@ pub fn history(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
 
 /// `HUBSUB PRESENCE room`: the same reply from all nodes.
 pub fn presence(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    if !pubsub::allowed_to_read(ctx, key, args[2]) {
+    if !allowed_to_read(ctx, key, args[2]) {
         return;
     }
     let room = args[2].to_vec();
@@ -139,7 +137,7 @@ pub fn subscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     } else {
         return error(ctx, key, SYNTAX);
     };
-    if !pubsub::allowed_to_subscribe(ctx, key, topic) {
+    if !allowed_to_subscribe(ctx, key, topic) {
         return;
     }
     let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
@@ -173,7 +171,7 @@ fn consume(ctx: &mut Ctx, key: ConnKey, topic: &[u8], group: &[u8]) {
     if topic.is_empty() || group.is_empty() || has(topic, b"+#\0") || has(group, b"/+#\0") {
         return error(ctx, key, BAD_CONSUMER);
     }
-    if !pubsub::allowed_to_subscribe(ctx, key, topic) {
+    if !allowed_to_subscribe(ctx, key, topic) {
         return;
     }
     let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
@@ -218,7 +216,7 @@ pub fn write_started(out: &mut Vec<u8>, proto: Proto, topic: &[u8], count: u64, 
 
 /// `HUBSUB POSITIONS ON|OFF`: sets whether messages carry their positions.
 pub fn positions(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    client::switch(ctx, key, args, Flags::POSITIONS);
+    switch(ctx, key, args, Flags::POSITIONS);
 }
 
 fn count(arg: &[u8]) -> Option<u64> {

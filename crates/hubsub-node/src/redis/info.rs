@@ -1,8 +1,9 @@
 //! INFO: the server's status in Redis's sections and names. ioredis does not connect without `loading:0`;
 //! monitoring reads the rest.
 
-use super::connection::REDIS_VERSION;
-use super::{Args, cluster, is};
+use super::args::{Args, is};
+use super::caller;
+use super::reply::REDIS_VERSION;
 use crate::context::Ctx;
 use crate::io::metrics::{Metric, ShardMetrics};
 use crate::io::node_info::BUILD_PROFILE;
@@ -20,7 +21,7 @@ pub fn info(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
         let words = ["all", "default", "everything", section];
         args.len() == 1 || args[1..].iter().any(|arg| words.iter().any(|word| is(arg, word)))
     };
-    let mut text = Text::of(cluster::is_client(ctx, key));
+    let mut text = Text::of(caller::is_of_cluster(ctx, key));
     for (name, write) in SECTIONS {
         if is_wanted(name) {
             text.section(name);

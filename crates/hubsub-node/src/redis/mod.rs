@@ -3,40 +3,49 @@
 //!
 //! A function sends exactly one reply per element that Redis replies with: at once by `Io::reply`, or later
 //! through `Io::wait`.
+//!
+//! Layers, from below; those of one line do not know each other:
+//!
+//! 1. [`state`], the nodes of the cluster listener; [`args`]; [`reply`], what commands have in common; [`table`], which finds a command
+//! 2. [`caller`], the connection that sent it
+//! 3. families: [`client`], [`cluster`], [`command`], [`config`], [`connection`], [`hubsub`], [`info`],
+//!    [`pubsub`], [`server`], [`transaction`]
+//! 4. [`commands`], the list with their functions; [`moved_slots`]
+//! 5. `execute`
 
+mod args;
+mod caller;
 mod client;
-pub mod cluster;
+mod cluster;
 mod command;
+mod commands;
 mod config;
 mod connection;
 mod hubsub;
 mod info;
+pub mod moved_slots;
 mod pubsub;
+mod reply;
 mod server;
+pub(crate) mod state;
 mod table;
 mod transaction;
+
+pub use hubsub::write_started;
 
 use crate::context::Ctx;
 use crate::context::conn::{Flags, NO_COMMAND};
 use crate::context::refusals;
-use crate::io::access::Action;
 use crate::io::listener::ListenerKind;
 use crate::io::wrong_protocol;
+use args::{Args, shown};
+use caller::{is_subscribed, refused_to_administer, take_transaction};
+use commands::TABLE;
 use hubsub_types::ConnKey;
-use hubsub_wire::resp::{self, Proto};
+use hubsub_wire::resp::Proto;
+use reply::{error, wrong_arity};
 use std::sync::atomic::Ordering;
-
-pub use hubsub::write_started;
-use table::{COMMANDS, Command, Lookup};
-
-/// A command's arguments, starting with its name.
-type Args<'a> = &'a [&'a [u8]];
-
-const SYNTAX: &str = "ERR syntax error";
-/// The most topics or clients in one command, each of which gets a reply.
-const ASKED_MAX: usize = 65_536;
-
-const NOT_A_NUMBER: &str = "ERR value is not an integer or out of range";
+use table::{Command, Lookup};
 
 /// Executes one command of a connection.
 pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
@@ -49,7 +58,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let is_first = !conn.flags.any(Flags::HANDSHAKED);
     conn.flags.set(Flags::HANDSHAKED, true);
     ctx.io.metrics.commands_total.add(1);
-    let (index, command) = match table::find(args) {
+    let (index, command) = match TABLE.find(args) {
         Lookup::Found(index, command) => (index, command),
         missing => {
             conn.command = NO_COMMAND;
@@ -71,7 +80,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     if let Some(error) = refused_to_administer(ctx, key, command) {
         return reject(ctx, key, command, &error);
     }
-    if is_of_cluster && let Some(error) = cluster::redirection(ctx, key, command, args) {
+    if is_of_cluster && let Some(error) = cluster::redirection(ctx, key, &TABLE, command, args) {
         return redirect(ctx, key, command, &error);
     }
     if is_resp2 && !command.is_allowed_while_subscribed() && is_subscribed(ctx, key) {
@@ -85,11 +94,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
 
 /// The name of a command by its index in the table.
 pub fn command_name(index: u8) -> &'static str {
-    COMMANDS.get(usize::from(index)).map_or("NULL", |c| c.name)
-}
-
-fn wrong_arity(name: &str) -> String {
-    format!("ERR wrong number of arguments for '{name}' command")
+    TABLE.commands.get(usize::from(index)).map_or("NULL", |c| c.name)
 }
 
 /// Refuses a command before it is run or queued; an open transaction will not be executed.
@@ -104,42 +109,17 @@ fn reject(ctx: &mut Ctx, key: ConnKey, command: &Command, text: &str) {
 /// Redirects a cluster client; its transaction is not executed here.
 fn redirect(ctx: &mut Ctx, key: ConnKey, command: &Command, text: &str) {
     if command.name == "exec" {
-        transaction::take(ctx, key);
+        take_transaction(ctx, key);
     } else {
         transaction::spoil(ctx, key);
     }
     error(ctx, key, text);
 }
 
-fn error(ctx: &mut Ctx, key: ConnKey, text: impl AsRef<[u8]>) {
-    ctx.io.reply(key, |out, _| resp::error(out, text));
-}
-
-fn ok(ctx: &mut Ctx, key: ConnKey) {
-    ctx.io.reply(key, |out, _| resp::simple(out, "OK"));
-}
-
-/// Why a command that administers the node is not permitted; none if it is. Publishing and subscribing are
-/// checked where the topics are known.
-fn refused_to_administer(ctx: &Ctx, key: ConnKey, command: &Command) -> Option<String> {
-    if !command.is_admin() {
-        return None;
-    }
-    let principal = ctx.io.conns.get(key)?.principal;
-    let is_allowed = ctx.io.access.allowed(principal, Action::Admin, b"");
-    let text = || format!("NOPERM this user has no permissions to run the '{}' command", command.name);
-    (!is_allowed).then(text)
-}
-
 /// The error of a command that a RESP2 client must not send while subscribed.
 fn refused_while_subscribed(command: &Command) -> String {
     let allowed = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
     format!("ERR Can't execute '{}': {allowed}", command.name)
-}
-
-fn is_subscribed(ctx: &Ctx, key: ConnKey) -> bool {
-    let (topics, patterns, shard) = ctx.broker.counts(key);
-    topics + patterns + shard > 0
 }
 
 /// The most bytes of an unknown command's name, and of its arguments, that the error quotes.
@@ -184,45 +164,9 @@ fn unknown_subcommand(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     error(ctx, key, [b"ERR unknown subcommand '", sub, b"'. Try ", &container, b" HELP."].concat());
 }
 
-/// An error that quotes an argument.
-fn quoting(before: &str, arg: &[u8], after: &str) -> Vec<u8> {
-    [before.as_bytes(), shown(arg), after.as_bytes()].concat()
-}
-
-/// The part of an argument that Redis's errors show: up to a zero byte.
-fn shown(arg: &[u8]) -> &[u8] {
-    arg.split(|&b| b == 0).next().unwrap_or_default()
-}
-
-/// Parses an argument as an integer, like Redis.
-fn integer(arg: &[u8]) -> Option<i64> {
-    let text = std::str::from_utf8(arg).ok()?;
-    let is_plain = text == "0" || !text.trim_start_matches('-').starts_with('0') && !text.starts_with('+');
-    text.parse().ok().filter(|_| is_plain)
-}
-
-/// Compares an argument with a word, ignoring case.
-fn is(arg: &[u8], word: &str) -> bool {
-    arg.eq_ignore_ascii_case(word.as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_those_that_redis_reads() {
-        let good =
-            [("0", 0), ("-1", -1), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)];
-        for (text, number) in good {
-            assert_eq!(integer(text.as_bytes()), Some(number), "{text}");
-        }
-        for text in
-            ["", "-", "+1", "01", "-0", "1 ", " 1", "1.0", "0x1", "9223372036854775808", "--1", "\u{661}"]
-        {
-            assert_eq!(integer(text.as_bytes()), None, "{text}");
-        }
-    }
 
     #[test]
     fn an_unknown_command_is_quoted_with_at_most_128_bytes_of_arguments() {

@@ -1,9 +1,10 @@
 //! PUBLISH, SUBSCRIBE and related commands, and PUBSUB.
 
-use super::{ASKED_MAX, Args, cluster, error, is_subscribed, quoting};
+use super::args::{ASKED_MAX, Args};
+use super::caller::{allowed_to_subscribe, is_of_cluster, is_subscribed};
+use super::reply::{error, quoting};
 use crate::context::Ctx;
 use crate::context::scatter_gather::{Then, To};
-use crate::io::access::Action;
 use crate::io::output::Pending;
 use crate::io::questions::{Part, Question};
 use hubsub_route::{Answer, Asker, Draft, Namespace, Outcome, Publisher, Sink, Start, Wish};
@@ -122,25 +123,6 @@ pub fn psubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     }
 }
 
-/// True if a client may subscribe; otherwise an error is sent and the refusal counted.
-pub fn allowed_to_subscribe(ctx: &mut Ctx, key: ConnKey, topic: &[u8]) -> bool {
-    let allowed = allowed_to_read(ctx, key, topic);
-    if !allowed {
-        ctx.count_refusal(false);
-    }
-    allowed
-}
-
-/// True if a client may read a topic's records; otherwise an error is sent.
-pub fn allowed_to_read(ctx: &mut Ctx, key: ConnKey, topic: &[u8]) -> bool {
-    let Some(conn) = ctx.io.conns.get(key) else { return false };
-    let allowed = ctx.io.access.allowed(conn.principal, Action::Subscribe, topic);
-    if !allowed {
-        error(ctx, key, &*ErrorCode::NotAllowed.resp_line());
-    }
-    allowed
-}
-
 fn confirm<T>(
     ctx: &mut Ctx,
     key: ConnKey,
@@ -182,7 +164,10 @@ fn unsubscribe_from(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Sub
     let names: Vec<&[u8]> = if args.len() > 1 {
         args[1..].to_vec()
     } else {
-        all = ctx.broker.topics_of(key, namespace);
+        all = match kind {
+            Subscription::PUnsubscribe => ctx.broker.patterns_of(key),
+            _ => ctx.broker.topics_of(key, namespace),
+        };
         all.iter().map(|name| &**name).collect()
     };
     for name in &names {
@@ -193,28 +178,18 @@ fn unsubscribe_from(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Sub
     }
 }
 
-/// Ends a subscription, if it exists, and notifies the client.
-pub fn end(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Subscription, topic: &[u8]) {
-    ctx.broker.unsubscribe(key, namespace, topic, ctx.io.now, &mut ctx.io);
-    tell_unsubscribed(ctx, key, kind, Some(topic), namespace);
-}
-
 /// `PUNSUBSCRIBE [pattern …]`: without arguments, from all patterns.
 pub fn punsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    let all: Vec<Arc<[u8]>>;
-    let names: Vec<&[u8]> = if args.len() > 1 {
-        args[1..].to_vec()
-    } else {
-        all = ctx.broker.patterns_of(key);
-        all.iter().map(|name| &**name).collect()
+    unsubscribe_from(ctx, key, Namespace::Global, Subscription::PUnsubscribe, args);
+}
+
+/// Ends a subscription, if it exists, and notifies the client.
+pub fn end(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Subscription, topic: &[u8]) {
+    _ = match kind {
+        Subscription::PUnsubscribe => ctx.broker.unsubscribe_pattern(key, topic, &mut ctx.io),
+        _ => ctx.broker.unsubscribe(key, namespace, topic, ctx.io.now, &mut ctx.io),
     };
-    for name in &names {
-        ctx.broker.unsubscribe_pattern(key, name, &mut ctx.io);
-        tell_unsubscribed(ctx, key, Subscription::PUnsubscribe, Some(name), Namespace::Global);
-    }
-    if names.is_empty() {
-        tell_unsubscribed(ctx, key, Subscription::PUnsubscribe, None, Namespace::Global);
-    }
+    tell_unsubscribed(ctx, key, kind, Some(topic), namespace);
 }
 
 fn tell_unsubscribed(
@@ -276,7 +251,7 @@ fn count(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     if args.len() - 2 > ASKED_MAX {
         return error(ctx, key, format!("ERR too many channels, at most {ASKED_MAX}"));
     }
-    if ctx.broker.has_nodes() && !cluster::is_client(ctx, key) {
+    if ctx.broker.has_nodes() && !is_of_cluster(ctx, key) {
         return count_in_cluster(ctx, key, args, namespace);
     }
     let topics = Arc::new(args[2..].iter().map(|t| t.to_vec()).collect::<Vec<_>>());
@@ -331,15 +306,11 @@ fn count_in_cluster(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Name
 /// `PUBSUB NUMPAT`: the patterns of this node or of the whole cluster, as for `count`.
 pub fn numpat(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
     let patterns = &ctx.broker.patterns;
-    let count = if cluster::is_client(ctx, key) { patterns.here() } else { patterns.len() };
+    let count = if is_of_cluster(ctx, key) { patterns.here() } else { patterns.len() };
     ctx.io.reply(key, |out, _| resp::int(out, count as i64));
 }
 
-pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    super::server::write_help(ctx, key, "PUBSUB", HELP);
-}
-
-const HELP: &[&str] = &[
+pub const HELP: &[&str] = &[
     "CHANNELS [<pattern>]",
     "    Return the channels with subscribers, those that match <pattern> if given.",
     "NUMPAT",

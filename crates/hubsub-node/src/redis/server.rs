@@ -1,6 +1,7 @@
 //! Small server commands: TIME, HELP, and commands that are accepted because there is nothing to do.
 
-use super::{Args, SYNTAX, error, is, ok};
+use super::args::{Args, is};
+use super::reply::{SYNTAX, error, ok, quoting};
 use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
@@ -8,17 +9,6 @@ use hubsub_wire::resp;
 /// Placeholder for a container command, which is never run: without a subcommand its arity is wrong.
 pub fn container(_: &mut Ctx, _: ConnKey, _: Args<'_>) {
     unreachable!("the table finds a subcommand, or the arity is wrong");
-}
-
-/// Replies with the help of a container command.
-pub fn write_help(ctx: &mut Ctx, key: ConnKey, name: &str, lines: &[&str]) {
-    ctx.io.reply(key, |out, _| {
-        resp::array_header(out, lines.len() + 3);
-        resp::simple(out, &format!("{name} <subcommand> [<argument> ...], where the subcommand is one of:"));
-        lines.iter().for_each(|line| resp::simple(out, line));
-        resp::simple(out, "HELP");
-        resp::simple(out, "    Print this text.");
-    });
 }
 
 /// `TIME`: replies seconds since 1970 and microseconds.
@@ -53,11 +43,9 @@ pub fn function_flush(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
         [_] => error(ctx, key, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
         _ => {
             let before = "ERR unknown subcommand or wrong number of arguments for '";
-            error(ctx, key, super::quoting(before, args[1], "'. Try FUNCTION HELP."));
+            error(ctx, key, quoting(before, args[1], "'. Try FUNCTION HELP."));
         }
     }
 }
 
-pub fn function_help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    write_help(ctx, key, "FUNCTION", &["FLUSH [ASYNC|SYNC]", "    Accepted; there are no functions."]);
-}
+pub const FUNCTION_HELP: &[&str] = &["FLUSH [ASYNC|SYNC]", "    Accepted; there are no functions."];

@@ -1,8 +1,10 @@
 //! MULTI and EXEC: commands are queued, then executed in order, each with its own reply. Later replies keep
 //! their places, and records that arrive meanwhile are sent after the whole array.
 
-use super::table::{self, Lookup};
-use super::{Args, error, ok};
+use super::args::Args;
+use super::caller::{refused_to_administer, take_transaction};
+use super::reply::{error, ok};
+use super::table::{Lookup, Table};
 use crate::context::Ctx;
 use crate::context::conn::{Flags, Transaction};
 use crate::context::io::TURN_BYTES;
@@ -32,7 +34,7 @@ pub fn spoil(ctx: &mut Ctx, key: ConnKey) {
 
 /// EXEC itself was refused: discards the transaction.
 pub fn abort(ctx: &mut Ctx, key: ConnKey, text: &str) {
-    take(ctx, key);
+    take_transaction(ctx, key);
     let why = text.strip_prefix("ERR ").unwrap_or(text);
     error(ctx, key, format!("EXECABORT Transaction discarded because of: {why}"));
 }
@@ -68,7 +70,7 @@ pub fn multi(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
 
 /// `DISCARD`: drops the queued commands.
 pub fn discard(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    match take(ctx, key) {
+    match take_transaction(ctx, key) {
         Some(_) => ok(ctx, key),
         None => error(ctx, key, "ERR DISCARD without MULTI"),
     }
@@ -87,8 +89,10 @@ pub fn unwatch(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
 }
 
 /// `EXEC`: executes the queued commands.
-pub fn exec(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    let Some(transaction) = take(ctx, key) else { return error(ctx, key, "ERR EXEC without MULTI") };
+pub fn exec(ctx: &mut Ctx, key: ConnKey, table: &Table) {
+    let Some(transaction) = take_transaction(ctx, key) else {
+        return error(ctx, key, "ERR EXEC without MULTI");
+    };
     if transaction.is_broken {
         return error(ctx, key, "EXECABORT Transaction discarded because of previous errors.");
     }
@@ -99,9 +103,9 @@ pub fn exec(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
             break;
         }
         let args: Vec<&[u8]> = command.iter().map(|arg| &**arg).collect();
-        if let Lookup::Found(_, command) = table::find(&args) {
+        if let Lookup::Found(_, command) = table.find(&args) {
             // The user may have changed since it was queued.
-            match super::refused_to_administer(ctx, key, command) {
+            match refused_to_administer(ctx, key, command) {
                 Some(text) => error(ctx, key, text),
                 None => (command.run)(ctx, key, &args),
             }
@@ -128,11 +132,4 @@ fn end_if_unread(ctx: &mut Ctx, key: ConnKey) {
         ctx.io.log_conn(Level::Warning, "transaction's replies are over the limit", key, fields);
         ctx.io.close_now(key);
     }
-}
-
-/// Removes a transaction without executing it.
-pub fn take(ctx: &mut Ctx, key: ConnKey) -> Option<Transaction> {
-    let transaction = ctx.io.conns.get_mut(key)?.extra.as_mut()?.transaction.take()?;
-    ctx.io.input_bytes -= transaction.bytes;
-    Some(transaction)
 }

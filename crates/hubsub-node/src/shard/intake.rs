@@ -167,7 +167,7 @@ impl Shard {
                 self.execute_each(key, input, |ctx, input| phoenix::execute(ctx, key, input))
             }
             Session::Http(_) | Session::Events => {
-                self.execute_each(key, input, |ctx, input| http::execute(ctx, key, input))
+                self.execute_each(key, input, |ctx, input| execute_request(ctx, key, input))
             }
         }
     }
@@ -279,6 +279,17 @@ impl Shard {
             self.ready.push(key);
         }
     }
+}
+
+/// Executes an HTTP request; those of long polls are of browsers.
+fn execute_request(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
+    let (len, taken) = http::execute(ctx, key, input)?;
+    match taken {
+        http::Taken::Done => {}
+        http::Taken::Poll(request, Some(body)) => phoenix::poll::request(ctx, key, &request, body),
+        http::Taken::Poll(request, None) => phoenix::poll::refuse_long(ctx, key, &request),
+    }
+    Some(len)
 }
 
 /// Whether a connection must not execute further input: too many of its replies or of its requests to other

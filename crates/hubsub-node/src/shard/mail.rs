@@ -21,15 +21,15 @@ pub(crate) fn receive(ctx: &mut Ctx, mail: Mail) {
             ctx.io.states.phoenix.rules = crate::phoenix::rules(&ctx.io.info, &limits);
             ctx.io.states.links.limits = Arc::new(crate::link::limits(&limits));
         }
-        Mail::Link(mail) => ctx.link_mail(mail),
+        Mail::Link(mail) => crate::link::dispatch::receive(ctx, mail),
         Mail::Lead(mail) => crate::link::leads::lead_mail(ctx, mail),
         Mail::Mqtt(mail) => crate::mqtt::receive(ctx, mail),
         Mail::Presence(mail) => crate::presence::receive(ctx, mail),
         Mail::Poll(mail) => crate::phoenix::poll::receive(ctx, mail),
         Mail::PartFromSessions => ctx.io.states.mqtt.is_leaving = true,
         Mail::Route(mail) => crate::shard::routing::route_mail(ctx, mail),
-        Mail::Roster(new) => crate::redis::cluster::learn(ctx, &new),
-        Mail::RosterKnown(roster) => crate::redis::cluster::follow(ctx, &roster),
+        Mail::Roster(new) => crate::redis::moved_slots::learn(ctx, &new),
+        Mail::RosterKnown(roster) => crate::redis::moved_slots::follow(ctx, &roster),
         Mail::Stop(_) | Mail::Accept | Mail::Travel(_) => unreachable!("the shard takes these out"),
     }
 }

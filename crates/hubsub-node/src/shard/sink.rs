@@ -9,6 +9,7 @@ use crate::context::session::Session;
 use crate::http;
 use crate::io::output::Pending;
 use crate::io::questions::Part;
+use crate::link;
 use crate::log::{LogEnd, LogQuestion};
 use crate::mqtt::Retained;
 use crate::redis;
@@ -184,15 +185,15 @@ impl Sink for Io {
     }
 
     fn send_node(&mut self, node: NodeId, hub: HubId, message: NodeMessage) -> Result<(), NodeMessage> {
-        self.send_to_node(node, hub, message)
+        link::sending::send(self, node, hub, message)
     }
 
     fn node_flows(&self, node: NodeId, hub: HubId) -> bool {
-        self.flows_to_node(node, hub)
+        link::sending::flows(self, node, hub)
     }
 
     fn node_is_silent(&self, node: NodeId, hub: HubId) -> bool {
-        self.is_silent(node, hub)
+        link::sending::is_silent(self, node, hub)
     }
 
     fn load_consumer(&mut self, source: &Arc<[u8]>) {

@@ -116,7 +116,7 @@ fn is_quiet(ctx: &Ctx) -> bool {
 mod tests {
     use super::*;
     use crate::context::mail::Mail;
-    use crate::link::leases::tests::leading;
+    use crate::link::state::leases::tests::leading;
     use crate::lone::Lone;
     use hubsub_types::Limits;
 

@@ -5,7 +5,8 @@ use super::list::{kind, unknown_kind};
 use crate::context::Ctx;
 use crate::context::scatter_gather::{Then, To};
 use crate::io::questions::{ClientFilter, Part, Question};
-use crate::redis::{Args, SYNTAX, error, integer, is, quoting};
+use crate::redis::args::{Args, integer, is};
+use crate::redis::reply::{SYNTAX, error, quoting};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 

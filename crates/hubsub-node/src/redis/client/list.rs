@@ -3,7 +3,8 @@
 use crate::context::Ctx;
 use crate::context::scatter_gather::To;
 use crate::io::questions::{ClientFilter, ClientInfo, Part, Question};
-use crate::redis::{ASKED_MAX, Args, SYNTAX, error, integer, is, quoting};
+use crate::redis::args::{ASKED_MAX, Args, integer, is};
+use crate::redis::reply::{SYNTAX, error, quoting};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 use std::collections::HashMap;

@@ -4,40 +4,13 @@
 pub mod kill;
 pub mod list;
 
-use super::{Args, SYNTAX, error, is, ok, quoting};
+use super::args::{Args, is};
+use super::caller::{CLIENT_NAMES, check_name, set_name, switch};
+use super::reply::{SYNTAX, error, ok, quoting};
 use crate::context::Ctx;
-use crate::context::conn::{Conn, Flags};
+use crate::context::conn::Flags;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
-
-/// The longest name of a connection, of a library and of its version, in bytes: records of classes with
-/// history contain the first, and CLIENT LIST returns all of them. Redis has no limit.
-pub const NAME_BYTES_MAX: usize = hubsub_route::PUBLISHER_BYTES_MAX;
-
-/// The error for names with blanks.
-const BLANKS: &str = " cannot contain spaces, newlines or special characters.";
-
-/// Checks a client's name, or part of a library's.
-///
-/// # Errors
-/// The error reply, which calls the argument `what`.
-pub fn check_name(what: &[u8], name: &[u8]) -> Result<(), Vec<u8>> {
-    if name.len() > NAME_BYTES_MAX {
-        return Err(quoting("ERR ", what, &format!(" cannot be longer than {NAME_BYTES_MAX} bytes.")));
-    }
-    let is_plain = name.iter().all(|b| (b'!'..=b'~').contains(b));
-    if is_plain { Ok(()) } else { Err(quoting("ERR ", what, BLANKS)) }
-}
-
-/// The term for a connection's name in these errors.
-pub const CLIENT_NAMES: &[u8] = b"Client names";
-
-/// Sets the name of a connection; the caller has checked it.
-pub fn set_name(conn: &mut Conn, name: &[u8]) {
-    if !name.is_empty() || conn.extra.is_some() {
-        conn.extra().name = String::from_utf8_lossy(name).into();
-    }
-}
 
 /// `CLIENT ID`: replies this connection's number.
 pub fn id(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
@@ -93,18 +66,6 @@ pub fn no_touch(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     switch(ctx, key, args, Flags::NO_TOUCH);
 }
 
-/// Sets a flag to ON or OFF.
-pub fn switch(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, flag: Flags) {
-    let on = is(args[2], "on");
-    if !on && !is(args[2], "off") {
-        return error(ctx, key, SYNTAX);
-    }
-    if let Some(conn) = ctx.io.conns.get_mut(key) {
-        conn.flags.set(flag, on);
-    }
-    ok(ctx, key);
-}
-
 /// `CLIENT REPLY ON|OFF|SKIP`: only ON gets a reply.
 pub fn reply(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let Some(conn) = ctx.io.conns.get_mut(key) else { return };
@@ -121,11 +82,7 @@ pub fn reply(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     }
 }
 
-pub fn help(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    super::server::write_help(ctx, key, "CLIENT", HELP);
-}
-
-const HELP: &[&str] = &[
+pub const HELP: &[&str] = &[
     "GETNAME",
     "    The name that SETNAME gave to this connection.",
     "ID",
@@ -152,18 +109,3 @@ const HELP: &[&str] = &[
     "SETNAME <name>",
     "    Name this connection; records it publishes carry the name.",
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_short_and_have_no_blanks_and_no_control_characters() {
-        let is_name = |name: &[u8]| check_name(CLIENT_NAMES, name).is_ok();
-        assert!(is_name(b"") && is_name(b"!~") && is_name(b"worker-1"));
-        for name in [&b"a b"[..], b"a\n", b"\x7f", b"\xc3\xa4", b"\0"] {
-            assert!(!is_name(name), "{name:?}");
-        }
-        assert!(is_name(&[b'x'; NAME_BYTES_MAX]) && !is_name(&[b'x'; NAME_BYTES_MAX + 1]));
-    }
-}

@@ -1,10 +1,12 @@
 //! The cluster in the formats of Redis 7: CLUSTER SLOTS, SHARDS, NODES, INFO, LINKS. Every node is a master
 //! without replicas.
 
-use super::roster::{ClusterNode, Roster};
-use super::slot::SLOTS;
-use super::{Args, host_here, serves};
 use crate::context::Ctx;
+use crate::redis::args::Args;
+use crate::redis::caller::is_of_cluster;
+use crate::redis::reply::error;
+use crate::redis::state::slot::SLOTS;
+use crate::redis::state::{ClusterNode, Roster};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{self, Proto};
 use std::fmt::Write;
@@ -14,6 +16,21 @@ use std::sync::Arc;
 /// interpret an empty host as the one they used.
 pub fn host<'a>(node: &'a ClusterNode, here: &'a str) -> &'a str {
     if node.host.is_empty() { here } else { &node.host }
+}
+
+/// The address that a client connected to.
+pub fn host_here(ctx: &Ctx, key: ConnKey) -> String {
+    let local = ctx.io.conns.get(key).and_then(|conn| conn.io.local());
+    local.map_or_else(String::new, |address| address.ip().to_canonical().to_string())
+}
+
+/// True for clients of the cluster listener; others get an error.
+pub fn serves(ctx: &mut Ctx, key: ConnKey) -> bool {
+    let serves = is_of_cluster(ctx, key);
+    if !serves {
+        error(ctx, key, "ERR This instance has cluster support disabled");
+    }
+    serves
 }
 
 /// Replies with the node list, for the address that the client connected to.

@@ -2,8 +2,8 @@
 
 use super::Links;
 use crate::io::log_lines::Level;
-use crate::link::conn::Role;
-use crate::link::dispatch::News;
+use crate::link::state::conn::Role;
+use crate::link::state::mail::News;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::End;
 use hubsub_wire::link::breaker::State as BreakerState;
@@ -63,7 +63,7 @@ impl Links {
     }
 
     /// A peer exceeds a queue limit: its link ends, with a goodbye that states the reason.
-    pub(in crate::link) fn end_crowding(&mut self, key: ConnKey, what: &'static str) {
+    pub(crate) fn end_crowding(&mut self, key: ConnKey, what: &'static str) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let end = End::Crowding(what);
         conn.link.bye(false, &end.to_string());
@@ -71,7 +71,7 @@ impl Links {
     }
 
     /// A connection's machine has ended it.
-    pub(in crate::link) fn ended(&mut self, key: ConnKey, end: &End) {
+    pub(crate) fn ended(&mut self, key: ConnKey, end: &End) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let address = conn.address();
         match std::mem::replace(&mut conn.role, Role::Closing(u64::MAX)) {

@@ -1,21 +1,22 @@
 //! A shard's links: one to each registered peer that has a shard of this number (`peers`). Submodules admit
-//! connections (`admission`), dial peers (`dialing`) and end links (`ends`).
+//! connections (`admission`), dial peers (`dialing`), write (`output`) and end links (`ends`).
 
 mod admission;
 mod dialing;
 mod ends;
+mod output;
 mod peers;
 mod round;
 #[cfg(test)]
 mod tests;
 
-use super::Event;
+use super::asks::Asks;
 use super::conn::{Conn, Role};
-use super::dispatch::{News, Owed};
-use super::leads::LeadState;
+use super::events::Event;
+use super::lead_state::LeadState;
+use super::mail::News;
 use super::peer_table::PeerTable;
 use super::reach::Reach;
-use super::{LISTENER, LinkMail, TOKENS};
 use crate::io::log_lines::Level;
 use crate::io::metrics::ShardMetrics;
 use crate::io::report::Report;
@@ -26,19 +27,28 @@ use hubsub_wire::link::handshake::dials;
 use hubsub_wire::link::{Identity, LinkLimits, Now, Roster, Status};
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
-pub(super) use peers::PeerLink;
+pub(crate) use peers::PeerLink;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
 use std::sync::Arc;
+
+/// The poll token of the link listener.
+pub(crate) const LISTENER: Token = Token(usize::MAX - 2);
+
+/// The first poll token of links; client tokens are below 2^32.
+pub(crate) const TOKENS: usize = 1 << 40;
+
+/// Bytes of frames passed to another shard, per connection: live, then reads.
+pub(crate) type Owed = (ShardId, ConnKey, NodeId, [usize; 2]);
 
 /// The links of one shard.
 pub struct Links {
     shard: u16,
     /// The number of shards of this node.
     shards: u16,
-    pub(super) peer_table: Arc<PeerTable>,
-    pub(super) control: Arc<dyn Report<Event>>,
-    pub(super) metrics: Arc<ShardMetrics>,
+    pub(crate) peer_table: Arc<PeerTable>,
+    pub(crate) control: Arc<dyn Report<Event>>,
+    pub(crate) metrics: Arc<ShardMetrics>,
     registry: Option<Registry>,
     listener: Option<TcpListener>,
     /// None until `Begin` arrives.
@@ -46,22 +56,22 @@ pub struct Links {
     /// For new links; existing ones keep theirs.
     pub(crate) limits: Arc<LinkLimits>,
     /// The time of this turn.
-    pub(super) now: Now,
-    pub(super) conns: Slab<Conn>,
-    pub(super) peers: HashMap<Box<str>, PeerLink>,
+    pub(crate) now: Now,
+    pub(crate) conns: Slab<Conn>,
+    pub(crate) peers: HashMap<Box<str>, PeerLink>,
     /// True once the registered peers are known.
-    pub(super) has_roster: bool,
+    pub(crate) has_roster: bool,
     roster: Roster,
     status: Status,
     /// The leader leases of this process: on shard 0, once links have begun.
-    pub(super) leads: Option<Box<LeadState>>,
-    pub(super) lead_timing: Timing,
+    pub(crate) leads: Option<Box<LeadState>>,
+    pub(crate) lead_timing: Timing,
     /// Connections with output to write.
-    pub(super) dirty: Vec<ConnKey>,
+    pub(crate) dirty: Vec<ConnKey>,
     /// Connections with unread input.
-    pub(super) ready: Vec<ConnKey>,
+    pub(crate) ready: Vec<ConnKey>,
     /// Connections whose credit is withheld while other shards lag.
-    pub(super) held: Vec<ConnKey>,
+    pub(crate) held: Vec<ConnKey>,
     /// The time of the next timer, in µs.
     wake_us: u64,
     /// When to accept again after file descriptors ran out, in µs.
@@ -73,13 +83,13 @@ pub struct Links {
     /// When the next refused unauthenticated peer may be logged, in µs.
     quiet_until_us: u64,
     /// The links to other nodes for this shard's broker.
-    pub(super) reach: Reach,
+    pub(crate) reach: Reach,
     /// Changes of this shard's links, to be sent to all shards.
-    pub(super) news: Vec<News>,
+    pub(crate) news: Vec<News>,
     /// Credit that this shard owes for frames of other shards' links.
-    pub(super) owed: Vec<Owed>,
+    pub(crate) owed: Vec<Owed>,
     /// Outstanding requests of the control plane to peers.
-    pub(super) asks: super::control::Asks,
+    pub(crate) asks: Asks,
 }
 
 impl Links {
@@ -122,7 +132,7 @@ impl Links {
             reach: Reach::default(),
             news: Vec::new(),
             owed: Vec::new(),
-            asks: super::control::Asks::default(),
+            asks: Asks::default(),
         }
     }
 
@@ -155,7 +165,7 @@ impl Links {
     #[inline]
     #[must_use]
     pub fn wait_ms(&self) -> Option<u64> {
-        let wake_us = self.wake_us.min(self.leads_wake_us());
+        let wake_us = self.wake_us.min(self.leads.as_ref().map_or(u64::MAX, |leads| leads.wake_us()));
         (wake_us != u64::MAX).then(|| wake_us.saturating_sub(self.now.mono_us).div_ceil(1_000))
     }
 
@@ -173,7 +183,7 @@ impl Links {
     }
 
     /// True if more connections may wait to be accepted.
-    pub(super) fn accepts(&self) -> bool {
+    pub(crate) fn accepts(&self) -> bool {
         self.accepts_more
     }
 
@@ -187,7 +197,7 @@ impl Links {
 
     /// Sets this node's identity: it accepts and dials from now on. After a new registration all links
     /// restart, because to its peers this is another process.
-    pub(super) fn begin(&mut self, identity: Arc<Identity>) {
+    pub(crate) fn begin(&mut self, identity: Arc<Identity>) {
         for peer in self.peers.values_mut() {
             peer.dials = dials(&identity.node, &peer.registered.node);
         }
@@ -212,13 +222,13 @@ impl Links {
     }
 
     /// True if a name is this node's.
-    pub(super) fn is_own(&self, name: &str) -> bool {
+    pub(crate) fn is_own(&self, name: &str) -> bool {
         self.identity.as_ref().is_some_and(|identity| *identity.node == *name)
     }
 
     /// Sets the controller part of this node's status: its own controller term, the term that it
     /// acknowledges, and the number of that acknowledgement.
-    pub(super) fn set_beat(&mut self, beat: Beat) {
+    pub(crate) fn set_beat(&mut self, beat: Beat) {
         let Beat { controller_term, acknowledges, acknowledgement } = beat;
         self.set_status(Status {
             controller_term,
@@ -229,12 +239,17 @@ impl Links {
     }
 
     /// Sets the readiness in this node's status.
-    pub(super) fn set_ready(&mut self, is_ready: bool) {
+    pub(crate) fn set_ready(&mut self, is_ready: bool) {
         self.set_status(Status { is_ready, ..self.status });
     }
 
+    /// Sets the version of this node's classes in its status.
+    pub(crate) fn set_classes(&mut self, classes: u64) {
+        self.set_status(Status { classes, ..self.status });
+    }
+
     /// This node's status, as sent with pings.
-    pub(super) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.status
     }
 
@@ -251,12 +266,12 @@ impl Links {
     }
 
     /// The incarnation of this process, once links have begun.
-    pub(super) fn incarnation(&self) -> Option<u64> {
+    pub(crate) fn incarnation(&self) -> Option<u64> {
         self.identity.as_ref().map(|identity| identity.incarnation)
     }
 
     /// All other registered nodes.
-    pub(super) fn registered(&self) -> impl Iterator<Item = NodeId> {
+    pub(crate) fn registered(&self) -> impl Iterator<Item = NodeId> {
         self.peers.values().map(|peer| peer.registered.id)
     }
 
@@ -306,14 +321,11 @@ impl Links {
                 if let Role::Up(peer) = &conn.role
                     && let Some(known) = self.peers.get(&peer.node)
                 {
-                    let node = is_new.then(|| peer.node.clone());
+                    self.peer_table.stands(&known.registered, self.shard, &conn.link);
                     if is_new {
                         conn.gate.set_silent(true);
                         self.roster.suspect(peer, true);
-                    }
-                    self.peer_table.stands(&known.registered, self.shard, &conn.link);
-                    if let Some(node) = node {
-                        self.lead_suspects(&node, true);
+                        self.leads.iter_mut().for_each(|leads| leads.suspects(known.registered.id, true));
                     }
                 }
                 self.soil(key);
@@ -324,16 +336,15 @@ impl Links {
     }
 
     /// A suspected peer is heard again.
-    pub(super) fn heard_again(&mut self, key: ConnKey) {
+    pub(crate) fn heard_again(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get(key) else { return };
         if let Role::Up(peer) = &conn.role
             && let Some(known) = self.peers.get(&peer.node)
         {
-            let node = peer.node.clone();
             conn.gate.set_silent(false);
             self.roster.suspect(peer, false);
             self.peer_table.stands(&known.registered, self.shard, &conn.link);
-            self.lead_suspects(&node, false);
+            self.leads.iter_mut().for_each(|leads| leads.suspects(known.registered.id, false));
         }
     }
 
@@ -358,7 +369,7 @@ impl Links {
     }
 
     /// Removes a connection and deregisters it.
-    pub(super) fn remove(&mut self, key: ConnKey) -> Option<Conn> {
+    pub(crate) fn remove(&mut self, key: ConnKey) -> Option<Conn> {
         let mut conn = self.conns.remove(key)?;
         self.news.extend(conn.node.take().map(|node| News::Down(node, self.shard)));
         self.asks.lost(key, &*self.control);
@@ -378,7 +389,7 @@ impl Links {
     }
 
     /// Marks a connection for writing.
-    pub(super) fn soil(&mut self, key: ConnKey) {
+    pub(crate) fn soil(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key)
             && !std::mem::replace(&mut conn.is_dirty, true)
         {
@@ -387,28 +398,11 @@ impl Links {
     }
 
     /// Marks a connection for reading in the next turn.
-    pub(super) fn again(&mut self, key: ConnKey) {
+    pub(crate) fn again(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key)
             && !std::mem::replace(&mut conn.is_ready, true)
         {
             self.ready.push(key);
-        }
-    }
-}
-
-/// Orders of the control plane and mail of other shards.
-impl Links {
-    pub fn receive(&mut self, mail: LinkMail) {
-        match mail {
-            LinkMail::Begin(identity) => self.begin(identity),
-            LinkMail::Roster(registered) => self.set_roster(&registered),
-            LinkMail::Status(classes) => self.set_status(Status { classes, ..self.status }),
-            LinkMail::Ask(ticket, node, body) => self.ask(ticket, &node, &body),
-            LinkMail::Answer(node, id, body) => self.answer(&node, id, &body),
-            LinkMail::Handover(handover) => self.take_over(*handover),
-            LinkMail::Send(key, message) => self.send_for_other(key, &message),
-            LinkMail::Handled(key, bytes) => self.handled(key, bytes),
-            LinkMail::News(_) | LinkMail::Message { .. } => unreachable!("the broker takes these"),
         }
     }
 }

@@ -8,40 +8,30 @@
 //!
 //! Lock order: the table's, then the events' (`control`).
 
-use super::Event;
-use super::{Registered, Shown, ShownReady};
+use super::events::{Change, Event, LinkEvent};
+use super::shown::{Shown, ShownReady};
 use crate::io::log_lines::Level;
 use crate::io::report::Report;
 use hubsub_types::NodeId;
 use hubsub_wire::link::clock::Offset;
 use hubsub_wire::link::{Counters, End, Link, Status};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// A change of a peer's state.
+/// A registered process, which may have links to this one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// All links are up.
-    Up,
-    /// A link was silent for `link_suspect_ms`.
-    Suspected,
-    /// No link is silent any more.
-    Heard,
-    /// A link has ended: a code, and a text for operators.
-    Down(&'static str, Box<str>),
-    /// It is not up, and this node or the peer refused a link: a code, and a text for operators.
-    Refused(&'static str, Box<str>),
-    Dead,
-}
-
-/// A change of a peer's state, with the peer.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LinkEvent {
+pub struct Registered {
+    /// This process's id of it; assigned by the peer table.
+    pub id: NodeId,
     pub node: Box<str>,
-    /// The incarnation of the peer's process.
+    /// Issued at its registration.
     pub incarnation: u64,
-    pub change: Change,
+    /// Addresses of its link listener, tried in turn.
+    pub addresses: Vec<SocketAddr>,
+    /// The number of its shards.
+    pub shards: u16,
 }
 
 /// The state of a link.
@@ -217,12 +207,12 @@ impl PeerTable {
         }
     }
 
-    pub(super) fn dialing(&self, peer: &Registered, link: u16) {
+    pub(crate) fn dialing(&self, peer: &Registered, link: u16) {
         self.update(peer, link, |row| row.state = State::Dialing);
     }
 
     /// A link is up or its suspicion changed, as its machine states.
-    pub(super) fn stands(&self, peer: &Registered, link: u16, machine: &Link) {
+    pub(crate) fn stands(&self, peer: &Registered, link: u16, machine: &Link) {
         self.update(peer, link, |row| {
             row.state = if machine.is_suspected() { State::Suspected } else { State::Up };
             row.reason = None;
@@ -231,7 +221,7 @@ impl PeerTable {
     }
 
     /// A link has ended, or dialing it failed.
-    pub(super) fn ended(&self, peer: &Registered, link: u16, machine: &Link, end: &End) {
+    pub(crate) fn ended(&self, peer: &Registered, link: u16, machine: &Link, end: &End) {
         self.update(peer, link, |row| {
             row.sample(machine);
             row.past = row.counters;
@@ -240,14 +230,14 @@ impl PeerTable {
         });
     }
 
-    pub(super) fn unreachable(&self, peer: &Registered, link: u16, why: &str) {
+    pub(crate) fn unreachable(&self, peer: &Registered, link: u16, why: &str) {
         self.update(peer, link, |row| {
             row.state = State::Waiting;
             row.reason = Some(("unreachable", why.into()));
         });
     }
 
-    pub(super) fn dead(&self, peer: &Registered) {
+    pub(crate) fn dead(&self, peer: &Registered) {
         let mut rows = self.rows();
         let Some(row) = rows.find(peer) else { return };
         if !std::mem::replace(&mut row.is_dead, true) {

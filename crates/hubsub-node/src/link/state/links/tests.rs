@@ -4,11 +4,10 @@ mod control_tests;
 mod death_tests;
 mod end_tests;
 
-use super::{LISTENER, LinkMail, TOKENS};
+use super::{LISTENER, TOKENS};
 use crate::control::Event;
-use crate::link::conn::Role;
-use crate::link::peer_table::Change;
-use crate::link::{Identity, Registered, Secret};
+use crate::link::state::conn::Role;
+use crate::link::{Change, Identity, LinkMail, Registered, Secret};
 use crate::lone::Lone;
 use hubsub_types::{ConnKey, ErrorCode, Limits, NodeId};
 use hubsub_wire::link::{End, Frame, Link, LinkLimits, Next, Now, Payload, Refusal};
@@ -83,7 +82,7 @@ impl Shard {
     }
 
     fn mail(&mut self, mail: LinkMail) {
-        self.lone.ctx.link_mail(mail);
+        crate::link::dispatch::receive(&mut self.lone.ctx, mail);
     }
 
     fn register(&mut self, node: &str, incarnation: u64, addresses: &[SocketAddr]) {
@@ -123,7 +122,7 @@ impl Shard {
             std::mem::take(&mut self.kept).iter().for_each(|event| self.event(event));
         }
         crate::link::intake::resume_links(&mut self.lone.ctx, &mut self.scratch);
-        self.lone.ctx.tick_links();
+        crate::link::dispatch::tick(&mut self.lone.ctx);
         self.lone.ctx.flush();
         for event in self.lone.control.drain(usize::MAX) {
             if let Event::Link(event) = event {

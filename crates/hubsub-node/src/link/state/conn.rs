@@ -1,6 +1,5 @@
 //! One connection of a link: its socket, its protocol state machine, and its role.
 
-use super::LinkMail;
 use super::reach::Gate;
 use hubsub_types::NodeId;
 use hubsub_wire::link::{Link, Peer};
@@ -10,7 +9,7 @@ use std::sync::Arc;
 
 /// The role of a connection.
 #[derive(Debug)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// It was accepted and has not authenticated yet.
     Accepted,
     /// It has authenticated and waits until then, in µs, for its registration to become known here.
@@ -25,7 +24,7 @@ pub(super) enum Role {
     Closing(u64),
 }
 
-pub(super) struct Conn {
+pub(crate) struct Conn {
     pub socket: TcpStream,
     pub link: Link,
     pub role: Role,
@@ -103,14 +102,8 @@ impl Conn {
 
 /// An authenticated peer on its way to the shard of its link number.
 pub struct Handover {
-    pub(super) socket: TcpStream,
-    pub(super) link: Link,
-    pub(super) peer: Peer,
-    pub(super) input: Vec<u8>,
-}
-
-impl From<Handover> for LinkMail {
-    fn from(handover: Handover) -> LinkMail {
-        LinkMail::Handover(Box::new(handover))
-    }
+    pub(crate) socket: TcpStream,
+    pub(crate) link: Link,
+    pub(crate) peer: Peer,
+    pub(crate) input: Vec<u8>,
 }

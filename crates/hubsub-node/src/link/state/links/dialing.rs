@@ -8,9 +8,9 @@
 use super::round::Round;
 use super::{Links, PeerLink};
 use crate::io::node_info::run_of;
-use crate::link::Registered;
-use crate::link::conn::{Conn, Role};
-use crate::link::dispatch::News;
+use crate::link::state::conn::{Conn, Role};
+use crate::link::state::mail::News;
+use crate::link::state::peer_table::Registered;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::breaker::State as BreakerState;
 use hubsub_wire::link::{End, Link, Refusal};
@@ -40,7 +40,7 @@ impl PeerLink {
 
 impl Links {
     /// A dialed peer has authenticated.
-    pub(in crate::link) fn answered(&mut self, key: ConnKey) {
+    pub(crate) fn answered(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let Some(peer) = conn.link.peer().cloned() else { return };
         let Some(known) = self.peers.get_mut(&peer.node) else { return };
@@ -131,7 +131,7 @@ impl Links {
     }
 
     /// True once a connecting socket is connected; if not yet, it is asked again.
-    pub(in crate::link) fn connected(&mut self, key: ConnKey) -> bool {
+    pub(crate) fn connected(&mut self, key: ConnKey) -> bool {
         let Some(conn) = self.conns.get_mut(key) else { return false };
         if conn.is_connected {
             return true;

@@ -6,10 +6,9 @@
 use super::Links;
 use crate::io::inbox::{Letter, Mailer};
 use crate::io::log_lines::Level;
-use crate::link::LinkMail;
-use crate::link::conn::{Conn, Handover, Role};
-use crate::link::dispatch::News;
-use crate::link::reach::Way;
+use crate::link::state::conn::{Conn, Handover, Role};
+use crate::link::state::mail::{LinkMail, News};
+use crate::link::state::reach::Way;
 use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::link::{Admission, Identity, Link, Peer, Refusal};
 use mio::net::TcpStream;
@@ -86,7 +85,7 @@ impl Links {
     }
 
     /// A peer has authenticated: its link belongs to this shard or another one.
-    pub(in crate::link) fn proved<M: Letter + From<LinkMail>>(
+    pub(crate) fn proved<M: Letter + From<LinkMail>>(
         &mut self,
         key: ConnKey,
         peer: Peer,
@@ -102,7 +101,7 @@ impl Links {
     }
 
     /// Takes over a link of this shard that another shard accepted.
-    pub(in crate::link) fn take_over(&mut self, handover: Handover) {
+    pub(crate) fn take_over(&mut self, handover: Handover) {
         let Handover { socket, link, peer, input } = handover;
         let mut conn = Conn::new(socket, link, Role::Accepted);
         conn.input = input;

@@ -1,7 +1,7 @@
 //! When a peer is reported dead, and when probing ends.
 
 use super::*;
-use crate::link::links::round::RETRIES_MAX;
+use crate::link::state::links::round::RETRIES_MAX;
 
 // -- all addresses of one registration must refuse --
 

@@ -3,22 +3,22 @@
 use super::Links;
 use super::round::Round;
 use crate::io::report::Share;
-use crate::link::Registered;
-use crate::link::conn::Role;
+use crate::link::state::conn::Role;
+use crate::link::state::peer_table::Registered;
 use hubsub_types::ConnKey;
 use hubsub_wire::link::Breaker;
 use hubsub_wire::link::handshake::dials;
 use std::sync::Arc;
 
 /// This shard's state of a peer.
-pub(in crate::link) struct PeerLink {
-    pub(in crate::link) registered: Registered,
+pub(crate) struct PeerLink {
+    pub(crate) registered: Registered,
     /// True if this side dials.
     pub(super) dials: bool,
     /// Decides when to dial or to probe the port.
     pub(super) breaker: Breaker,
     /// The link that is up or dialed.
-    pub(in crate::link) link: Option<ConnKey>,
+    pub(crate) link: Option<ConnKey>,
     /// The connection that probes the port.
     pub(super) probe: Option<ConnKey>,
     /// The last link ended without a goodbye: the process may be dead.
@@ -26,15 +26,15 @@ pub(in crate::link) struct PeerLink {
     /// Index of the address to try first: the last one that answered.
     pub(super) first: usize,
     /// The peer's requests and responses that the control plane has not taken.
-    pub(in crate::link) questions: Arc<Share>,
-    pub(in crate::link) answers: Arc<Share>,
+    pub(crate) questions: Arc<Share>,
+    pub(crate) answers: Arc<Share>,
     /// The current attempt or probe.
     pub(super) round: Option<Round>,
 }
 
 impl Links {
     /// Sets the registered peers.
-    pub(super) fn set_roster(&mut self, registered: &[Registered]) {
+    pub(crate) fn set_roster(&mut self, registered: &[Registered]) {
         self.has_roster = true;
         let mut old = std::mem::take(&mut self.peers);
         let (shard, shards) = (self.shard, self.shards);
