@@ -29,6 +29,8 @@ pub struct Hooks {
     pub is_meant: fn(&Ctx, &ClientFilter, ConnKey, &Conn) -> bool,
     /// The details of a connection that CLIENT LIST and the API show.
     pub client_info: fn(&Ctx, ConnKey, &Conn) -> ClientInfo,
+    /// Sends an MQTT client the members of a room, as a retained message, or a change.
+    pub send_members: fn(&mut Io, ConnKey, &str, &[u8], bool),
 }
 
 impl Ctx {

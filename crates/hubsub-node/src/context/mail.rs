@@ -7,7 +7,7 @@ use crate::io::questions::Request;
 use crate::link::LinkMail;
 use crate::link::leases::LeadMail;
 use crate::log::LogMail;
-use crate::mqtt::{MqttMail, Traveller};
+use crate::mqtt::state::mail::{MqttMail, Traveller};
 use crate::phoenix::state::PollMail;
 use crate::presence::PresenceMail;
 use crate::redis::cluster::{NewRoster, Roster};

@@ -345,7 +345,7 @@ pub fn show(ctx: &mut Ctx, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
         }
         Reads::Device => {
             let json = list.1.json(&**shown);
-            ctx.io.send_members(conn, &topic, &json, true);
+            (ctx.hooks.send_members)(&mut ctx.io, conn, &topic, &json, true);
         }
     }
     // Many connections may have waited for a long list.
@@ -373,7 +373,7 @@ pub fn tell(ctx: &mut Ctx, room: &[u8], told: &Told) {
                 let frames = forms.frames(version, &topic, told);
                 ctx.io.push_shared(conn, &frames);
             }
-            Reads::Device => ctx.io.send_members(conn, &topic, &forms.json(told), false),
+            Reads::Device => (ctx.hooks.send_members)(&mut ctx.io, conn, &topic, &forms.json(told), false),
         }
         if ctx.io.turn_bytes() > TURN_BYTES {
             ctx.flush();
