@@ -26,6 +26,7 @@ pub use control::{Control, Event, Level};
 pub use io::node_info::{BUILD_PROFILE, MqttRules, NodeInfo};
 pub use io::{memory, questions};
 pub use link::LeadMail;
-pub use mqtt::{StoreConfig, StoreState, StoreStatus};
+pub use mqtt::StoreConfig;
+pub use mqtt::state::store_thread::{StoreState, StoreStatus};
 pub use node::{Node, NodeConfig, NotStarted};
 pub use redis::state::{ClusterNode, Roster};

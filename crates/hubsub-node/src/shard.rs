@@ -31,7 +31,7 @@ use crate::io::memory::{self, Peak};
 use crate::io::spin::Spin;
 use crate::io::transport::Transport;
 use crate::link;
-use crate::mqtt::Traveller;
+use crate::mqtt::state::mail::Traveller;
 use crate::presence;
 use crate::shard::stopping::Stopping;
 use clock::Clock;
@@ -57,6 +57,7 @@ pub const HOOKS: Hooks = Hooks {
     leave_seat: presence::left,
     update_member: presence::update,
     process_changed: presence::process_changed,
+    send_members: crate::mqtt::send_members,
 };
 
 /// Token of the mailbox; connections use their index in the slab, listeners those from `LISTENERS`.
@@ -394,7 +395,7 @@ impl Shard {
     /// Adds a connection that another shard sent.
     fn arrive(&mut self, traveller: Traveller) {
         let registry = self.poll.registry();
-        let (key, mut input, client_id) = traveller.arrive(&mut self.ctx);
+        let (key, mut input, client_id) = crate::mqtt::arrive(&mut self.ctx, traveller);
         let Some(conn) = self.ctx.io.conns.get_mut(key) else { return };
         let (token, interest) = (Token(key.index as usize), Interest::READABLE | Interest::WRITABLE);
         let is_registered = registry.register(conn.io.source(), token, interest).is_ok();

@@ -51,6 +51,8 @@ pub struct Hooks {
     pub update_member: fn(&mut Ctx, ConnKey, &str, &str) -> Result<(), Refusal>,
     /// Applies a change of processes to the members of rooms.
     pub process_changed: fn(&mut Ctx, ProcessChange<'_>),
+    /// Sends an MQTT client the members of a room, as a retained message, or a change.
+    pub send_members: fn(&mut Io, ConnKey, &str, &[u8], bool),
 }
 
 impl Ctx {

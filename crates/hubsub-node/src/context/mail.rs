@@ -6,7 +6,7 @@ use crate::io::inbox::{LETTER_BYTES, Letter};
 use crate::io::questions::Request;
 use crate::link::{LeadMail, LinkMail};
 use crate::log::LogMail;
-use crate::mqtt::{MqttMail, Traveller};
+use crate::mqtt::state::mail::{MqttMail, Traveller};
 use crate::phoenix::state::PollMail;
 use crate::presence::state::PresenceMail;
 use crate::redis::state::{NewRoster, Roster};

@@ -9,7 +9,7 @@ use crate::io::report::Report;
 use crate::link::state::Led;
 use crate::link::{Links, PeerTable};
 use crate::log::LogEnd;
-use crate::mqtt::StoreEnd;
+use crate::mqtt::state::store_thread::StoreEnd;
 use crate::presence::state::Members;
 use crate::redis::state::Roster;
 use crate::shard::state::listings::Listings;
@@ -35,7 +35,7 @@ pub struct Handles {
 }
 
 pub struct States {
-    pub mqtt: mqtt::State,
+    pub mqtt: mqtt::state::State,
     pub phoenix: phoenix::state::State,
     pub http: http::state::State,
     pub presence: Members,
@@ -58,7 +58,7 @@ impl States {
         let Handles { shard, of_links: control, metrics, log, store, peer_table, .. } = handles;
         let of_links = (crate::link::limits(limits), crate::link::timing(limits));
         States {
-            mqtt: mqtt::State::new(store),
+            mqtt: mqtt::state::State::new(store),
             phoenix: phoenix::state::State::new(info, limits),
             http: http::state::State::default(),
             presence: Members::new(shard, info, limits.presence_listed_max),

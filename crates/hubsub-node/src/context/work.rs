@@ -1,7 +1,7 @@
 //! The requests that folders make through the internal client, and the work that they do after a call.
 
 use crate::consumers::state::{ConsumerAsked, Wanted};
-use crate::mqtt::{self, ClaimAsked, Written};
+use crate::mqtt::state::work::{self as mqtt, ClaimAsked, Written};
 use crate::presence::state::PresenceAsked;
 
 /// The origin of a request, which gets the reply.

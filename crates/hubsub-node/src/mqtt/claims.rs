@@ -5,119 +5,52 @@
 //! Invariant: a connection gets CONNACK only after its shard was granted the id, and by then the previous
 //! holder, on any node, was sent a release request.
 
-use super::handover::{self, post};
-use super::store::{Stored, stored};
-use super::{connect, takeover, takeover_read};
+use super::state::mail::MqttMail;
+use super::state::work::{ClaimAsked, Work};
 use crate::context::Ctx;
-use crate::context::io::Io;
-use crate::context::io::Timer;
-use crate::io::inbox::{self, LETTER_BYTES};
-use hubsub_mqtt::Found;
+use crate::context::io::{Io, Timer};
+use crate::io::inbox;
 use hubsub_mqtt::rooms::{claim_id, claim_room};
-use hubsub_route::claims::{Action, Claimant, Heir, Holder, Token, Word};
+use hubsub_route::claims::{Action, Aim, Claimant, Claims, Holder, Token, Word};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
-use hubsub_wire::mqtt::Reason;
 
-/// Messages between shards about client ids.
-#[derive(Debug)]
-pub enum MqttMail {
-    /// To the id's shard: this connection wants the id.
-    Claim(Box<str>, Claimant),
-    /// From the id's shard: the claim is granted.
-    Granted(ConnKey),
-    /// From the id's shard: the claim is refused.
-    Refused(ConnKey),
-    /// From the id's shard: a later connection superseded the claim.
-    Displaced(ConnKey),
-    /// From the id's shard: release the id to this heir.
-    Yield(ConnKey, Heir),
-    /// To the id's shard: this connection or session has ended or released the id.
-    Release(Box<str>, Holder),
-    /// To the id's shard: the claimant of this session is gone; its holder keeps the id.
-    Keep(Box<str>, Holder),
-    /// To a connection: move to its session in that slot.
-    Call(ConnKey, Holder),
-    /// To the shard of a session: the connection that was to move there is gone.
-    Abandon(ConnKey),
-    /// To the id's shard: a session of the previous process.
-    Restore(Box<Found>),
-    /// To the id's shard: the process that held this session is gone.
-    TakeOver(Box<str>),
-    /// A reply of the session store.
-    Stored(Box<Stored>),
+/// A slot of this shard, as the holder of a client id.
+pub(super) fn here(ctx: &Ctx, key: ConnKey) -> Holder {
+    Holder { shard: ctx.io.shard, conn: key }
 }
 
-impl MqttMail {
-    /// Its memory in bytes, for mailbox limits.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        LETTER_BYTES
-            + match self {
-                MqttMail::Claim(id, _) | MqttMail::Release(id, _) | MqttMail::Keep(id, _) => id.len(),
-                MqttMail::TakeOver(id) => id.len(),
-                MqttMail::Restore(found) => found.weight(),
-                MqttMail::Stored(stored) => stored.weight(),
-                _ => 0,
-            }
-    }
+/// Claims an id for a slot of this shard.
+pub(super) fn claim(ctx: &mut Ctx, id: Box<str>, key: ConnKey, aim: Aim) {
+    let (home, who) = (home(ctx, &id), here(ctx, key));
+    post(ctx, home, MqttMail::Claim(id, Claimant { who, aim }));
 }
 
-/// Requests of an id's shard to the id's room.
-pub enum ClaimAsked {
-    /// To join the room.
-    Watch(Box<str>),
-    /// To publish a claim there.
-    Claim(Box<str>, Token),
-}
-
-/// Claims an id for a connection.
-pub(super) fn claim(ctx: &mut Ctx, id: Box<str>, claimant: Claimant) {
-    let shard = shard_of(ctx, &id);
-    post(ctx, shard, MqttMail::Claim(id, claimant));
-}
-
-/// Keeps an id that was to go to another connection.
-pub(super) fn keep(ctx: &mut Ctx, id: Box<str>, holder: Holder) {
-    let shard = shard_of(ctx, &id);
-    post(ctx, shard, MqttMail::Keep(id, holder));
+/// Keeps an id, of a slot of this shard, that was to go to another connection.
+pub(super) fn keep(ctx: &mut Ctx, id: Box<str>, key: ConnKey) {
+    let (home, holder) = (home(ctx, &id), here(ctx, key));
+    post(ctx, home, MqttMail::Keep(id, holder));
 }
 
 /// Releases an id that `holder` has.
 pub(super) fn release(ctx: &mut Ctx, id: Box<str>, holder: Holder) {
-    let shard = shard_of(ctx, &id);
-    post(ctx, shard, MqttMail::Release(id, holder));
+    let home = home(ctx, &id);
+    post(ctx, home, MqttMail::Release(id, holder));
 }
 
-pub fn receive(ctx: &mut Ctx, mail: MqttMail) {
-    match mail {
-        MqttMail::Claim(id, claimant) => {
-            event(ctx, |ctx, token, actions| ctx.io.states.mqtt.claims.claim(id, claimant, token, actions));
-        }
-        MqttMail::Keep(id, holder) => {
-            event(ctx, |ctx, token, actions| ctx.io.states.mqtt.claims.keep(&id, holder, token, actions));
-        }
-        MqttMail::Release(id, holder) => {
-            event(ctx, |ctx, token, actions| ctx.io.states.mqtt.claims.release(&id, holder, token, actions));
-        }
-        MqttMail::Granted(key) => connect::granted(ctx, key),
-        MqttMail::Refused(key) | MqttMail::Displaced(key) if takeover_read::is_refused(ctx, key) => {}
-        MqttMail::Refused(key) => connect::refused(ctx, key, Reason::ServerUnavailable),
-        MqttMail::Displaced(key) => connect::displaced(ctx, key),
-        MqttMail::Yield(key, to) => handover::yields(ctx, key, to),
-        // It moves once its input is processed.
-        MqttMail::Call(key, to) => ctx.io.states.mqtt.called.push((key, to)),
-        MqttMail::Abandon(key) => handover::abandoned(ctx, key),
-        MqttMail::Restore(found) => takeover::restore_previous(ctx, *found),
-        MqttMail::TakeOver(id) => takeover_read::claim(ctx, id),
-        MqttMail::Stored(answer) => stored(ctx, *answer),
+/// Sends mail to a shard. This shard handles its own after the current call.
+pub(super) fn post(ctx: &mut Ctx, shard: ShardId, mail: MqttMail) {
+    if shard == ctx.io.shard {
+        ctx.io.own.queue(Work::Mail(mail));
+    } else {
+        ctx.io.mailer.post(shard, mail);
     }
 }
 
 /// The outcome of a request to an id's room.
 pub fn answered(ctx: &mut Ctx, asked: ClaimAsked, outcome: Result<u64, ErrorCode>) {
-    event(ctx, |ctx, token, actions| match asked {
-        ClaimAsked::Watch(id) => ctx.io.states.mqtt.claims.watched(&id, outcome.is_ok(), token, actions),
-        ClaimAsked::Claim(id, of) => ctx.io.states.mqtt.claims.said(&id, of, outcome.ok(), actions),
+    event(ctx, |claims, token, actions| match asked {
+        ClaimAsked::Watch(id) => claims.watched(&id, outcome.is_ok(), token, actions),
+        ClaimAsked::Claim(id, of) => claims.said(&id, of, outcome.ok(), actions),
     });
 }
 
@@ -125,27 +58,27 @@ pub fn answered(ctx: &mut Ctx, asked: ClaimAsked, outcome: Result<u64, ErrorCode
 pub fn heard(ctx: &mut Ctx, room: &[u8], content: &[u8]) {
     let word = std::str::from_utf8(content).ok().and_then(|text| text.parse::<Word>().ok());
     if let (Some(id), Some(word)) = (claim_id(room), word) {
-        event(ctx, |ctx, token, actions| ctx.io.states.mqtt.claims.heard(&id, word, token, actions));
+        event(ctx, |claims, token, actions| claims.heard(&id, word, token, actions));
     }
 }
 
 /// Messages in that room may have been missed.
 pub fn missed(ctx: &mut Ctx, room: &[u8]) {
     if let Some(id) = claim_id(room) {
-        event(ctx, |ctx, _, actions| ctx.io.states.mqtt.claims.missed(&id, actions));
+        event(ctx, |claims, _, actions| claims.missed(&id, actions));
     }
 }
 
 /// The time for other holders to release an id is over.
 pub fn late(ctx: &mut Ctx, id: &str, of: Token) {
-    event(ctx, |ctx, _, actions| ctx.io.states.mqtt.claims.late(id, of, actions));
+    event(ctx, |claims, _, actions| claims.late(id, of, actions));
 }
 
 /// Passes an event to the ids of this shard and executes the resulting actions.
-fn event(ctx: &mut Ctx, event: impl FnOnce(&mut Ctx, Option<Token>, &mut Vec<Action>)) {
+pub(super) fn event(ctx: &mut Ctx, event: impl FnOnce(&mut Claims, Option<Token>, &mut Vec<Action>)) {
     let token = ctx.broker.is_clustered().then(|| new_token(&mut ctx.io));
     let mut actions = Vec::new();
-    event(ctx, token, &mut actions);
+    event(&mut ctx.io.states.mqtt.claims, token, &mut actions);
     for action in actions {
         match action {
             Action::Grant(who) => post(ctx, who.shard, MqttMail::Granted(who.conn)),
@@ -173,7 +106,7 @@ fn event(ctx: &mut Ctx, event: impl FnOnce(&mut Ctx, Option<Token>, &mut Vec<Act
     }
 }
 
-fn shard_of(ctx: &Ctx, id: &str) -> ShardId {
+fn home(ctx: &Ctx, id: &str) -> ShardId {
     home_of(id, ctx.io.mailer.shards())
 }
 

@@ -1,9 +1,8 @@
 //! Executes the retries of session deletes ([`SessionDelete`]).
 
-use super::persist::Written;
+use super::state::work::{Work, Written};
 use super::store;
-use super::takeover::publish_will_of;
-use super::work::Work;
+use super::wills::publish_will_of;
 use crate::context::Ctx;
 use crate::context::io::Io;
 use crate::context::scatter_gather::Then;
@@ -13,24 +12,22 @@ use hubsub_mqtt::{SessionDelete, snapshot_query};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::ErrorCode;
 
-impl Io {
-    /// Handles the outcome of a delete.
-    pub(super) fn delete_done(&mut self, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
-        let is_lost = self.states.mqtt.sessions.deletes.done(delete, outcome, self.now.mono_ms);
-        self.metrics.mqtt_session_ends_lost_total.add(u64::from(is_lost));
-    }
+/// Handles the outcome of a delete.
+pub(super) fn done(io: &mut Io, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
+    let is_lost = io.states.mqtt.sessions.deletes.done(delete, outcome, io.now.mono_ms);
+    io.metrics.mqtt_session_ends_lost_total.add(u64::from(is_lost));
+}
 
-    /// Handles the outcome of a retried delete.
-    pub(super) fn delete_retried(&mut self, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
-        let is_lost = self.states.mqtt.sessions.deletes.retried(delete, outcome, self.now.mono_ms);
-        self.metrics.mqtt_session_ends_lost_total.add(u64::from(is_lost));
-    }
+/// Handles the outcome of a retried delete.
+pub(super) fn retried(io: &mut Io, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
+    let is_lost = io.states.mqtt.sessions.deletes.retried(delete, outcome, io.now.mono_ms);
+    io.metrics.mqtt_session_ends_lost_total.add(u64::from(is_lost));
+}
 
-    /// Deletes whatever session a client id has now, once its snapshot can be read.
-    pub(super) fn delete_later(&mut self, id: Box<str>) {
-        let delete = SessionDelete::of_unknown(id, self.now.wall_us);
-        self.delete_done(delete, Err(ErrorCode::HubClosed));
-    }
+/// Deletes whatever session a client id has now, once its snapshot can be read.
+pub(super) fn retry_later(io: &mut Io, id: Box<str>) {
+    let delete = SessionDelete::of_unknown(id, io.now.wall_us);
+    done(io, delete, Err(ErrorCode::HubClosed));
 }
 
 /// Retries the deletes that are due. Runs once a second.
@@ -49,14 +46,14 @@ pub fn retry_deletes(ctx: &mut Ctx) {
 }
 
 /// The snapshot to delete was looked up.
-pub fn found(ctx: &mut Ctx, delete: SessionDelete, part: Result<HistoryPart, ErrorCode>) {
+pub(super) fn found(ctx: &mut Ctx, delete: SessionDelete, part: Result<HistoryPart, ErrorCode>) {
     let part = match part {
         Ok(part) => part,
-        Err(code) => return ctx.io.delete_retried(delete, Err(code)),
+        Err(code) => return retried(&mut ctx.io, delete, Err(code)),
     };
     let snapshot = part.records.last();
     let Some((snapshot, epoch)) = snapshot.and_then(|it| Some((it, delete.epoch_for(it)?))) else {
-        return ctx.io.delete_retried(delete, Ok(0));
+        return retried(&mut ctx.io, delete, Ok(0));
     };
     let key = ctx.own_key();
     let born = publish_will_of(ctx, key, &delete.id, snapshot.payload());

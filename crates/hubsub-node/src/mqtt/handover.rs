@@ -10,36 +10,18 @@
 //!
 //! The connection has no subscription and was sent nothing: it waits for CONNACK.
 
-use super::client::end;
-use super::connect::displaced;
-use super::{claims, persist, session, takeover_read};
+use super::changes::{hand_over, is_moving};
+use super::claims::{self, here, post};
+use super::client::{end, is_open};
+use super::connack::displaced;
+use super::state::mail::{MqttMail, Traveller};
+use super::{persist, session, takeover_read};
 use crate::context::Ctx;
 use crate::context::conn::Conn;
-use crate::io::listener::ListenerKind;
-use crate::io::meter::Meter;
-use crate::io::transport::Transport;
-use crate::mqtt::MqttMail;
 use hubsub_mqtt::Fault;
-use hubsub_route::claims::{Aim, Heir, Holder};
-use hubsub_types::{ConnKey, PrincipalId, ShardId};
+use hubsub_route::claims::{Aim, Heir};
+use hubsub_types::{ConnKey, ShardId};
 use hubsub_wire::mqtt::Reason;
-
-/// A connection on its way to a session.
-pub struct Traveller {
-    io: Transport,
-    id: u64,
-    principal: PrincipalId,
-    kind: ListenerKind,
-    created_s: u32,
-    meter: Meter,
-    /// Its input: CONNECT and the bytes after it.
-    pub input: Vec<u8>,
-    /// Its previous place, under which it claims the client id.
-    from: Holder,
-    client_id: Box<str>,
-    /// The slot of the session.
-    to: ConnKey,
-}
 
 /// The holder must release its id to a connection of this or another node, which may want a new session.
 pub(super) fn yields(ctx: &mut Ctx, key: ConnKey, heir: Heir) {
@@ -49,9 +31,9 @@ pub(super) fn yields(ctx: &mut Ctx, key: ConnKey, heir: Heir) {
     if ctx.io.states.mqtt.sessions.get_mut(key).is_some() {
         return match heir {
             // This slot is about to be freed, and the id with it.
-            Heir::Here(to) if to.aim == Aim::Resume && persist::is_moving(&mut ctx.io, key) => {}
-            Heir::Here(to) if to.aim == Aim::Resume => call(ctx, key, to.who),
-            Heir::Away { is_clean: false } if persist::hand_over(ctx, key) => {}
+            Heir::Here(to) if to.aim == Aim::Resume && is_moving(&mut ctx.io, key) => {}
+            Heir::Here(to) if to.aim == Aim::Resume => session::call(ctx, key, to.who),
+            Heir::Away { is_clean: false } if hand_over(&mut ctx.io, key) => {}
             _ => session::end(ctx, key),
         };
     }
@@ -83,8 +65,7 @@ pub(super) fn yields(ctx: &mut Ctx, key: ConnKey, heir: Heir) {
     }
     if !outlives || !keeps {
         // The connection may take long to close.
-        let holder = Holder { shard: ctx.io.shard, conn: key };
-        return persist::release(ctx, id, holder, persistence);
+        return persist::release(ctx, id, key, persistence);
     }
     if is_closing || has_queue {
         // The claimant does not wait for a client that reads nothing.
@@ -92,27 +73,19 @@ pub(super) fn yields(ctx: &mut Ctx, key: ConnKey, heir: Heir) {
     }
 }
 
-/// Calls a connection to an offline session.
-pub(super) fn call(ctx: &mut Ctx, key: ConnKey, to: Holder) {
-    let here = Holder { shard: ctx.io.shard, conn: key };
-    let Some(offline) = ctx.io.states.mqtt.sessions.get_mut(key) else { return };
-    offline.awaits = Some(Box::new(to));
-    post(ctx, to.shard, MqttMail::Call(to.conn, here));
-}
-
 /// A connection that was called to a session is gone.
 pub(super) fn abandoned(ctx: &mut Ctx, key: ConnKey) {
     let Some(offline) = ctx.io.states.mqtt.sessions.get_mut(key) else { return };
     offline.awaits = None;
-    let (id, here) = (offline.id.clone(), Holder { shard: ctx.io.shard, conn: key });
-    claims::keep(ctx, id, here);
+    let id = offline.id.clone();
+    claims::keep(ctx, id, key);
 }
 
 /// Removes the connections that were called to their sessions; each is returned with its target shard.
 pub fn depart(ctx: &mut Ctx) -> Vec<(ShardId, Box<Traveller>)> {
     let mut leaving = Vec::new();
     for (key, to) in std::mem::take(&mut ctx.io.states.mqtt.called) {
-        let may_go = ctx.io.conns.get(key).is_some_and(|conn| !conn.is_closing());
+        let may_go = is_open(&ctx.io, key);
         let Some(conn) = may_go.then(|| ctx.io.conns.remove(key)).flatten() else {
             post(ctx, to.shard, MqttMail::Abandon(to.conn));
             continue;
@@ -124,69 +97,40 @@ pub fn depart(ctx: &mut Ctx) -> Vec<(ShardId, Box<Traveller>)> {
         ctx.io.states.mqtt.clients -= 1;
         ctx.io.states.mqtt.sessions.connected -= usize::from(client.session.is_some());
         let connecting = client.connecting.as_ref().expect("who is connected is not called");
-        let mut all = connecting.connect.to_vec();
-        all.extend(input.into_iter().flat_map(|input| input.bytes));
-        let (from, client_id) =
-            (Holder { shard: ctx.io.shard, conn: key }, client.machine.client_id().into());
-        let (input, to_place) = (all, to.conn);
-        let traveller =
-            Traveller { io, id, principal, kind, created_s, meter, input, from, client_id, to: to_place };
-        leaving.push((to.shard, Box::new(traveller)));
+        let rest = input.into_iter().flat_map(|input| input.bytes);
+        let input = connecting.connect.iter().copied().chain(rest).collect();
+        let (from, client_id) = (here(ctx, key), client.machine.client_id().into());
+        let (shard, to) = (to.shard, to.conn);
+        let traveller = Traveller { io, id, principal, kind, created_s, meter, input, from, client_id, to };
+        leaving.push((shard, Box::new(traveller)));
     }
     leaving
 }
 
-impl Traveller {
-    /// The socket, for registration.
-    pub fn source(&mut self) -> &mut mio::net::TcpStream {
-        self.io.source()
-    }
-
-    /// Its memory, for mailbox limits.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        std::mem::size_of::<Traveller>() + self.input.len()
-    }
-
-    /// Enters this shard, in the slot of its session if that still exists. Returns its key and its input,
-    /// which the caller processes. If a client id is returned, the caller then calls [`handed_over`]; until
-    /// then no other connection is called to that session.
-    pub fn arrive(self, ctx: &mut Ctx) -> (ConnKey, Vec<u8>, Option<Box<str>>) {
-        let Traveller { io, id, principal, kind, created_s, meter, input, from, client_id, to } = self;
-        let mut conn = Conn::new(io, kind, id, created_s);
-        (conn.principal, conn.meter) = (principal, meter);
-        let is_awaited = ctx
-            .io
-            .states
-            .mqtt
-            .sessions
-            .get_mut(to)
-            .is_some_and(|offline| offline.awaits.as_deref() == Some(&from));
-        ctx.io.input_bytes += conn.unfinished_bytes();
-        let key = if is_awaited {
-            ctx.io.conns.put(to, conn);
-            to
-        } else {
-            let key = ctx.io.add(conn);
-            ctx.broker.connected(key);
-            key
-        };
-        // The session keeps the id, or this connection claims it again.
-        claims::release(ctx, client_id.clone(), from);
-        (key, input, is_awaited.then_some(client_id))
-    }
+/// Enters this shard, in the slot of its session if that still exists. Returns its key and its input,
+/// which the caller processes. If a client id is returned, the caller then calls [`handed_over`]; until
+/// then no other connection is called to that session.
+pub fn arrive(ctx: &mut Ctx, traveller: Traveller) -> (ConnKey, Vec<u8>, Option<Box<str>>) {
+    let Traveller { io, id, principal, kind, created_s, meter, input, from, client_id, to } = traveller;
+    let mut conn = Conn::new(io, kind, id, created_s);
+    (conn.principal, conn.meter) = (principal, meter);
+    let session = ctx.io.states.mqtt.sessions.get(to);
+    let is_awaited = session.is_some_and(|offline| offline.awaits.as_deref() == Some(&from));
+    ctx.io.input_bytes += conn.unfinished_bytes();
+    let key = if is_awaited {
+        ctx.io.conns.put(to, conn);
+        to
+    } else {
+        let key = ctx.io.add(conn);
+        ctx.broker.connected(key);
+        key
+    };
+    // The session keeps the id, or this connection claims it again.
+    claims::release(ctx, client_id.clone(), from);
+    (key, input, is_awaited.then_some(client_id))
 }
 
 /// A connection has taken over its session; another one may be called to it.
 pub fn handed_over(ctx: &mut Ctx, client_id: Box<str>, key: ConnKey) {
-    let here = Holder { shard: ctx.io.shard, conn: key };
-    claims::keep(ctx, client_id, here);
-}
-
-pub(super) fn post(ctx: &mut Ctx, shard: ShardId, mail: MqttMail) {
-    if shard == ctx.io.shard {
-        claims::receive(ctx, mail);
-    } else {
-        ctx.io.mailer.post(shard, mail);
-    }
+    claims::keep(ctx, client_id, key);
 }

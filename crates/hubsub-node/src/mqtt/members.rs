@@ -2,7 +2,8 @@
 //! all subscribers a client is a member of its topic's room under its client id. Both end with the
 //! connection: an offline session has no presence.
 
-use super::client::client_ref;
+use super::client::{client_ref, own_id};
+use super::sending::send;
 use crate::context::Ctx;
 use crate::context::io::Io;
 use crate::io::access::Action;
@@ -57,7 +58,7 @@ pub(super) fn subscribes(ctx: &mut Ctx, key: ConnKey, topic: &str, request: Opti
     if !is_member || ctx.io.states.presence.edge.seat_of(key, topic).is_some() {
         return;
     }
-    let who = Some((super::client::own_id(ctx, key), Box::from(&b"{}"[..])));
+    let who = Some((own_id(ctx, key), Box::from(&b"{}"[..])));
     // A refused membership is counted; the subscription continues.
     let _ = (ctx.hooks.reserve_seat)(ctx, key, Wish { topic, room: &room, who, watches: false, request });
 }
@@ -79,31 +80,22 @@ pub(super) fn back(ctx: &mut Ctx, key: ConnKey) {
     }
 }
 
-impl Io {
-    /// Completes a request that may belong to a membership.
-    pub(super) fn settle_seat(&mut self, key: ConnKey, request: u32, is_done: bool) {
-        if let Some(seat) = self.states.presence.edge.seat_of_request(key, request) {
-            self.own.join(key, seat, is_done);
-        }
-    }
-
-    /// Sends a client the members of a room (`is_state`: as a retained message) or a change, with QoS 0.
-    pub(crate) fn send_members(&mut self, key: ConnKey, topic: &str, payload: &[u8], is_state: bool) {
-        let Some(client) = client_ref(self, key) else { return };
-        let Some(mut grant) = client.machine.grant_kept(topic.as_bytes(), false) else { return };
-        grant.qos = Qos::AtMostOnce;
-        grant.retain = is_state;
-        let content = Content {
-            topic,
-            payload,
-            headers: &[],
-            timestamp_us: self.now.wall_us,
-            position: Position { epoch: Epoch(0), seq: Seq(0) },
-            place: LogPlace::default(),
-            qos: Qos::AtMostOnce,
-            retain: is_state,
-        };
-        self.states.mqtt.cache.begin();
-        self.send_mqtt(key.index, &content, &grant, None, Way::default(), None);
-    }
+/// Sends a client the members of a room (`is_state`: as a retained message) or a change, with QoS 0.
+pub fn send_members(io: &mut Io, key: ConnKey, topic: &str, payload: &[u8], is_state: bool) {
+    let Some(client) = client_ref(io, key) else { return };
+    let Some(mut grant) = client.machine.grant_kept(topic.as_bytes(), false) else { return };
+    grant.qos = Qos::AtMostOnce;
+    grant.retain = is_state;
+    let content = Content {
+        topic,
+        payload,
+        headers: &[],
+        timestamp_us: io.now.wall_us,
+        position: Position { epoch: Epoch(0), seq: Seq(0) },
+        place: LogPlace::default(),
+        qos: Qos::AtMostOnce,
+        retain: is_state,
+    };
+    io.states.mqtt.cache.begin();
+    send(io, key.index, &content, &grant, None, Way::default(), None);
 }

@@ -1,34 +1,26 @@
 //! Retries the missing subscriptions of offline sessions (`hubsub_mqtt::Sessions` has them).
 
-use super::client::{NOBODY, client_ref};
-use super::takeover::subscribe;
-use super::{members, persist, session_cursors};
+use super::changes::is_moving;
+use super::client::client_ref;
+use super::subscribing::subscribe_all;
+use super::{members, session_cursors};
 use crate::context::Ctx;
 use crate::context::io::Io;
 use crate::io::log_lines::Level;
 use hubsub_mqtt::OfflineSession;
 use hubsub_types::{ConnKey, ErrorCode};
 
-impl Io {
-    /// A background subscription of a session was refused: it will be retried.
-    pub(crate) fn note_missing(&mut self, key: ConnKey, refused: ErrorCode) {
-        self.metrics.mqtt_session_refusals_total.add(1);
-        if !self.states.mqtt.sessions.missing.refuse(key, self.now.mono_ms) {
-            return;
-        }
-        let offline = self.states.mqtt.sessions.get_mut(key).map(|offline| offline.id.clone());
-        let id = offline.or_else(|| Some(client_ref(self, key)?.machine.client_id().into()));
-        let client = id.unwrap_or_default().chars().take(64).collect();
-        let fields = vec![("client", client), ("reason", refused.code().to_owned())];
-        self.lines.log(Level::Warning, "mqtt session lacks a subscription", fields);
+/// A background subscription of a session was refused: it will be retried.
+pub(super) fn note_missing(io: &mut Io, key: ConnKey, refused: ErrorCode) {
+    io.metrics.mqtt_session_refusals_total.add(1);
+    if !io.states.mqtt.sessions.missing.refuse(key, io.now.mono_ms) {
+        return;
     }
-
-    /// A refusal for an offline session.
-    pub(crate) fn refused_offline(&mut self, key: ConnKey, slot: u32, refused: ErrorCode) {
-        if slot == NOBODY {
-            self.note_missing(key, refused);
-        }
-    }
+    let offline = io.states.mqtt.sessions.get_mut(key).map(|offline| offline.id.clone());
+    let id = offline.or_else(|| Some(client_ref(io, key)?.machine.client_id().into()));
+    let client = id.unwrap_or_default().chars().take(64).collect();
+    let fields = vec![("client", client), ("reason", refused.code().to_owned())];
+    io.lines.log(Level::Warning, "mqtt session lacks a subscription", fields);
 }
 
 /// The filters that an offline session must retry now; none if nothing is missing.
@@ -45,12 +37,12 @@ pub fn retry_missing(ctx: &mut Ctx) {
     for key in ctx.io.states.mqtt.sessions.missing.due(ctx.io.now.mono_ms) {
         // A connected client was disconnected instead, and a session that moves to another node subscribes
         // there. An ended session has no filters and is removed.
-        let is_offline = ctx.io.conns.get(key).is_none() && !persist::is_moving(&mut ctx.io, key);
+        let is_offline = ctx.io.conns.get(key).is_none() && !is_moving(&mut ctx.io, key);
         if is_offline
             && let Some(filters) = takes_filters(ctx, key)
-            && let Some(refused) = subscribe(ctx, key, &filters).refused
+            && let Some(refused) = subscribe_all(ctx, key, &filters).refused
         {
-            ctx.io.note_missing(key, refused);
+            note_missing(&mut ctx.io, key, refused);
         }
     }
 }

@@ -1,76 +1,67 @@
 //! MQTT clients on a node: executes what the machines of `hubsub-mqtt` return, with the broker, the sockets,
 //! the clock and other nodes.
 //!
-//! - [`client`]: output and end of a connection
-//! - [`packets`]: incoming packets
-//! - [`large`]: messages too long to buffer as a packet
-//! - [`subscribing`]: SUBSCRIBE and UNSUBSCRIBE
-//! - [`connect`]: the steps of a connect until CONNACK
-//! - [`claims`]: one connection per client id
-//! - [`handover`]: moves a connection to the shard of its session
-//! - [`deliver`]: delivers records to clients
-//! - [`sending`]: sends them as PUBLISH packets
-//! - [`plain`]: the fast path of clients whose records need no checks
-//! - [`shares`]: messages of groups that go to another member
-//! - [`retained`]: sends retained messages to new subscribers
-//! - [`members`]: room membership
-//! - [`session`]: sessions that outlive their connections
-//! - [`offline`]: deliveries to offline sessions
-//! - [`session_cursors`]: keeps the cursors of sessions in step with the broker
-//! - [`session_list`]: lists and ends sessions for operators
-//! - [`persist`]: persists sessions
-//! - [`store`]: session stores outside the process
-//! - [`state`]: the state of all clients of a shard
-//! - [`work`]: work to be done after the broker's call returns
-//! - [`takeover`]: takes over sessions of other processes
-//! - [`in_log`]: reads the sessions of the previous process from the log
-//! - [`takeover_read`]: reads sessions of other processes from their rooms
-//! - [`missing_subscriptions`]: retries subscriptions that were refused meanwhile
-//! - [`delete_retry`]: retries deletes of sessions that failed
+//! The layers, from below; a module uses modules of its own layer that precede it, and of lower layers. Through
+//! [`Work`](state::work::Work) a module reaches higher ones, after the current call.
+//!
+//! - below the context: [`state`] of a shard with its mail and work, and the thread of a session store
+//! - a client: [`client`]: its output and end; [`changes`] to persist, [`wills`], [`sending`] and [`deliver`]
+//!   for records, [`retained`] messages
+//! - ids and storage: [`claims`] of client ids, [`store`], [`persist`], [`delete_retry`], [`in_log`]
+//! - a session: [`offline`], [`shares`] of groups, [`members`] of rooms, [`suback`], [`session_cursors`],
+//!   [`subscribing`], [`missing_subscriptions`], [`session`]: how it goes offline and ends
+//! - a connect: [`connack`], [`takeover`] of a session of another process, [`takeover_read`], [`handover`] to
+//!   the shard of the session, [`connect`]
+//! - dispatch: [`packets`], [`written`] for outcomes of writes, [`session_list`], [`dispatch`]
 
+mod changes;
 mod claims;
 mod client;
+mod connack;
 mod connect;
 mod delete_retry;
 mod deliver;
+mod dispatch;
 mod handover;
 mod in_log;
-mod large;
 mod members;
 mod missing_subscriptions;
 mod offline;
 mod packets;
 mod persist;
-mod plain;
 mod retained;
 mod sending;
 mod session;
 mod session_cursors;
 mod session_list;
 mod shares;
-mod state;
+pub mod state;
 mod store;
+mod suback;
 mod subscribing;
 mod takeover;
 mod takeover_read;
-mod work;
+mod wills;
+mod written;
 
-pub use claims::{ClaimAsked, MqttMail, answered, heard, home_of, late, missed, receive};
-pub use client::{end, gone, look_for_silence};
+pub use changes::snapshot_timer;
+pub use claims::{answered, heard, home_of, late, missed};
+pub use client::{end, look_for_silence, notify_of_stop};
 pub use delete_retry::retry_deletes;
-pub use handover::{Traveller, depart, handed_over};
+pub use deliver::{deliver, keep_for_session, note_gap, squeeze, wants_replay};
+pub use dispatch::{answer, answer_offline, receive, work};
+pub use handover::{arrive, depart, handed_over};
 pub use in_log::rebuild as sessions_in_log;
+pub use members::send_members;
 pub use missing_subscriptions::retry_missing;
+pub use offline::{deliver_offline, share_with_offline};
 pub use packets::execute;
-pub use persist::{Written, snapshot_timer, written};
-pub use retained::{Event as Retained, go_on as read_retained, read_on, read_unread};
-pub use session::timer as session_timer;
+pub use retained::{go_on as read_retained, read_on, read_unread};
+pub use sending::pump;
+pub use session::{gone, timer as session_timer};
 pub use session_cursors::learn_ends;
 pub use session_list::{end_session, list_sessions};
 pub use shares::share_queued;
-pub use state::State;
-pub use store::{
-    StoreConfig, StoreEnd, StoreState, StoreStatus, StoreThread, found_in, look as look_at_store,
-};
+pub use store::{StoreConfig, found_in, look as look_at_store};
 pub use takeover_read::start_takeovers;
-pub use work::{Work, work};
+pub use written::written;

@@ -1,18 +1,18 @@
 //! Incoming packets of MQTT clients: each becomes a broker event. The machine orders the replies.
 
-use super::client::{client_mut, client_ref, end, own_id, refuse_input};
-use super::connect;
-use super::large;
-use super::persist::{self, Written};
+use super::changes::{record_event, request_snapshot};
+use super::client::{client_mut, client_ref, end, own_id, refuse_input, ticket, update_plain, with_client};
 use super::retained::{self, read_on};
+use super::state::work::Written;
 use super::subscribing::{subscribe, unsubscribe};
+use super::{connect, sending, session};
 use crate::context::Ctx;
 use crate::context::io::Io;
 use crate::io::log_lines::Level;
-use hubsub_mqtt::{Action, Event, Incoming, Intended, Step, WHOLE_BYTES, Wait, Whole, read_headers};
-use hubsub_route::{Asker, Draft, Headers, Namespace, Outcome, Publisher, Record, Ticket, publisher_name};
+use hubsub_mqtt::{Action, Event, Fault, Incoming, Intended, Step, WHOLE_BYTES, Wait, Whole, read_headers};
+use hubsub_route::{Draft, Headers, Namespace, Outcome, Publisher, Record, publisher_name};
 use hubsub_types::{ConnKey, ErrorCode, Qos};
-use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Packet};
+use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Packet, Publish, Reason};
 
 /// Executes one packet of a connection's input and returns its length; none if it is incomplete or must wait.
 pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
@@ -52,11 +52,11 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
         }
         Ok(Decoded::Incomplete { .. }) => None,
         Ok(Decoded::Head { publish, payload_bytes, len }) => {
-            large::begin(ctx, key, (&publish, payload_bytes), &input[..len], (before, limits));
+            begin_long(ctx, key, (&publish, payload_bytes), &input[..len], (before, limits));
             Some(len)
         }
         Ok(Decoded::Chunk { bytes, last, len }) => {
-            large::go_on(ctx, key, bytes, last);
+            go_on_long(ctx, key, bytes, last);
             Some(len)
         }
         Err(error) => {
@@ -81,10 +81,10 @@ fn decode_limits(io: &Io) -> DecodeLimits {
 }
 
 /// Executes a packet; `whole` is the collected payload of a long message.
-pub(super) fn take(ctx: &mut Ctx, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>) {
+fn take(ctx: &mut Ctx, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>) {
     let now_ms = ctx.io.now.mono_ms;
     let acknowledges = matches!(packet, Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_));
-    let step = ctx.io.with_mqtt(key, |client, out| {
+    let step = with_client(&mut ctx.io, key, |client, out| {
         let (done, action) = client.acknowledges(&packet);
         let step = client.machine.take(packet, now_ms, out);
         (step, client.machine.take_exceeded(), done, action)
@@ -100,29 +100,29 @@ pub(super) fn take(ctx: &mut Ctx, key: ConnKey, packet: Packet<'_>, whole: Optio
     match step {
         Ok(Step::Done) => {}
         Ok(Step::Received { id, number }) => {
-            persist::record_event(&mut ctx.io, key, &Event::Received(id), Wait::Recorded(number));
+            record_event(&mut ctx.io, key, &Event::Received(id), Wait::Recorded(number));
         }
         Ok(Step::Released { id, number }) => {
-            persist::record_event(&mut ctx.io, key, &Event::Released(id), Wait::Recorded(number));
+            record_event(&mut ctx.io, key, &Event::Released(id), Wait::Recorded(number));
         }
-        Ok(Step::Acknowledged { key: message, .. }) => ctx.io.ended_mqtt(key, message),
+        Ok(Step::Acknowledged { key: message, .. }) => session::message_ended(&mut ctx.io, key, message),
         Ok(Step::Publish(incoming)) => publish(ctx, key, incoming, whole),
         Ok(Step::Subscribe { filters, first, wants_positions }) => {
             if wants_positions {
-                ctx.io.with_mqtt(key, |client, _| client.reports_positions = true);
+                with_client(&mut ctx.io, key, |client, _| client.reports_positions = true);
             }
             for (number, (filter, options)) in (0..).map(|i| first.wrapping_add(i)).zip(filters.iter()) {
                 retained::note_unread(ctx, key, number, filter);
                 subscribe(ctx, key, number, filter, options.qos);
             }
-            ctx.io.update_plain(key.index);
+            update_plain(&mut ctx.io, key.index);
         }
         Ok(Step::Unsubscribe { filters, number }) => {
             unsubscribe(ctx, key, filters);
             if let Some(number) = number {
-                persist::request_snapshot(&mut ctx.io, key, Some(Wait::Unsubscribed(number)));
+                request_snapshot(&mut ctx.io, key, Some(Wait::Unsubscribed(number)));
             }
-            ctx.io.update_plain(key.index);
+            update_plain(&mut ctx.io, key.index);
         }
         Ok(Step::Goodbye) => ctx.io.close_soon(key),
         Err(fault) => {
@@ -131,11 +131,40 @@ pub(super) fn take(ctx: &mut Ctx, key: ConnKey, packet: Packet<'_>, whole: Optio
         }
     }
     if acknowledges {
-        ctx.io.pump_mqtt(key);
+        sending::pump(&mut ctx.io, key);
         read_on(ctx, key);
         if ctx.broker.cursors.has(key.index) {
             ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
         }
+    }
+}
+
+/// The head of a long message has arrived.
+fn begin_long(
+    ctx: &mut Ctx,
+    key: ConnKey,
+    (publish, payload_bytes): (&Publish<'_>, usize),
+    head: &[u8],
+    read: (Decoder, DecodeLimits),
+) {
+    let bytes_max = ctx.io.limits.mqtt_large_bytes_max;
+    if !ctx.io.states.mqtt.long_messages.begin(key, (publish, payload_bytes), head, read, bytes_max) {
+        ctx.io.metrics.mqtt_large_refused_total.add(1);
+        let what = "too many bytes of long messages are under way: mqtt_large_bytes_max";
+        end(ctx, key, Fault { reason: Reason::QuotaExceeded, what });
+    }
+}
+
+/// The next part of its payload. A complete message is handled like any PUBLISH, except that its payload is
+/// not in the packet.
+fn go_on_long(ctx: &mut Ctx, key: ConnKey, bytes: &[u8], is_last: bool) {
+    let now_ms = ctx.io.now.mono_ms;
+    let Some(client) = client_mut(&mut ctx.io, key) else { return };
+    // A slow transfer is not silence.
+    client.machine.excuse(now_ms);
+    if let Some(message) = ctx.io.states.mqtt.long_messages.add(key, bytes, is_last) {
+        ctx.io.metrics.mqtt_packets_total.add(1);
+        message.take(|publish, whole| take(ctx, key, Packet::Publish(publish), Some(whole)));
     }
 }
 
@@ -168,7 +197,9 @@ fn publish(ctx: &mut Ctx, key: ConnKey, incoming: Incoming<'_>, whole: Option<Wh
             None => Record::new(Namespace::Global, topic, payload, name, headers),
         };
         let record = record.of_qos(qos).retained(retain);
-        return persist::intend(ctx, key, id, Intended { number, intent, record });
+        // It is published after its number is persisted; the number identifies a retransmission.
+        let wait = Wait::Intended(Box::new(Intended { number, intent, record }));
+        return record_event(&mut ctx.io, key, &Event::Intended { id, number: intent }, wait);
     }
     if retain
         && qos == Qos::AtMostOnce
@@ -178,7 +209,7 @@ fn publish(ctx: &mut Ctx, key: ConnKey, incoming: Incoming<'_>, whole: Option<Wh
         // returns.
         client.machine.awaits(number);
     }
-    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
+    let ticket = ticket(&ctx.io, key, number);
     let namespace = Namespace::Global;
     let now = ctx.io.now;
     let outcome = match whole {
@@ -212,7 +243,7 @@ pub(super) fn published(ctx: &mut Ctx, key: ConnKey, number: u32, outcome: Resul
     if outcome.is_err() {
         ctx.count_refusal(true);
     }
-    ctx.io.mqtt_published(key, number, outcome);
+    answer_publish(&mut ctx.io, key, number, outcome);
 }
 
 /// A client has acknowledged a device action: publishes the delivery report. If the publish fails, the
@@ -224,18 +255,16 @@ fn report_delivery(ctx: &mut Ctx, key: ConnKey, action: Action) {
     }
 }
 
-impl Io {
-    pub(super) fn mqtt_published(&mut self, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {
-        let is_closed = self.with_mqtt(key, |client, out| client.published(number, outcome, out));
-        if is_closed == Some(true) {
-            let why = outcome.err().map_or("", ErrorCode::code);
-            self.log_conn(
-                Level::Info,
-                "mqtt client closed: no answer to its message",
-                key,
-                vec![("reason", why.to_owned())],
-            );
-            self.close_soon(key);
-        }
+pub(super) fn answer_publish(io: &mut Io, key: ConnKey, number: u32, outcome: Result<u64, ErrorCode>) {
+    let is_closed = with_client(io, key, |client, out| client.published(number, outcome, out));
+    if is_closed == Some(true) {
+        let why = outcome.err().map_or("", ErrorCode::code);
+        io.log_conn(
+            Level::Info,
+            "mqtt client closed: no answer to its message",
+            key,
+            vec![("reason", why.to_owned())],
+        );
+        io.close_soon(key);
     }
 }

@@ -4,25 +4,20 @@
 //! A read starts when its subscription is confirmed, and first waits for a flush barrier. Hubs whose leader
 //! is unreachable are read later; the client is notified with SUBACK and the operator by the log.
 
-use super::client::{client_at, client_mut, client_ref};
-use super::deliver::has_output;
+use super::client::{client_mut, client_ref, with_client};
+use super::deliver::{has_output, queue};
+use super::sending::send;
+use super::state::Retained;
 use crate::context::Ctx;
 use crate::context::io::Io;
 use crate::io::log_lines::Level;
+use crate::io::output::Output;
 use hubsub_mqtt::{Client, Content, Reads, Way, is_expired};
 use hubsub_route::{
-    Answer, Asker, Kept, LogPlace, Namespace, Outcome, Record, RowPage, RowsAsk, Ticket, is_publisher,
+    Answer, Asker, Kept, LogPlace, Namespace, Outcome, Record, RowsAsk, Ticket, is_publisher,
 };
 use hubsub_types::{ConnKey, OnSlow};
 use hubsub_wire::mqtt::topic_name;
-
-/// An event of a read.
-pub enum Event {
-    /// A subscription is confirmed: read its retained entries.
-    Due(Box<[u8]>),
-    /// The answer to the request of this number.
-    Came(u32, Answer),
-}
 
 /// Handles this turn's events.
 pub fn go_on(ctx: &mut Ctx) {
@@ -30,8 +25,8 @@ pub fn go_on(ctx: &mut Ctx) {
     while !ctx.io.states.mqtt.retained.is_empty() {
         for (key, event) in std::mem::take(&mut ctx.io.states.mqtt.retained) {
             match event {
-                Event::Due(filter) => begin(ctx, key, filter),
-                Event::Came(number, answer) => {
+                Retained::Due(filter) => begin(ctx, key, filter),
+                Retained::Came(number, answer) => {
                     ctx.io.states.mqtt.rows_pace.came(number);
                     came(ctx, key, number, answer);
                 }
@@ -42,7 +37,7 @@ pub fn go_on(ctx: &mut Ctx) {
 
 /// Continues waiting reads in order, within the rate limit.
 fn go_on_paced(ctx: &mut Ctx) {
-    while ctx.io.has_room_for_page()
+    while has_room_for_page(&mut ctx.io)
         && let Some(key) = ctx.io.states.mqtt.rows_pace.next_waiting()
     {
         if let Some(reads) = reads_of(&mut ctx.io, key) {
@@ -69,7 +64,7 @@ fn came(ctx: &mut Ctx, key: ConnKey, number: u32, answer: Answer) {
 /// Requests the next page of a client that has taken the previous one.
 pub fn read_on(ctx: &mut Ctx, key: ConnKey) {
     let has_reads = |ctx: &Ctx| client_ref(&ctx.io, key).is_some_and(|client| client.reads.is_some());
-    while has_reads(ctx) && ctx.io.has_room_for_entries(key) {
+    while has_reads(ctx) && has_room_for_entries(&ctx.io, key) {
         let Some(reads) = reads_of(&mut ctx.io, key).filter(|reads| !reads.awaits()) else { return };
         let Some(read) = reads.first() else {
             let is_done = reads.is_done();
@@ -80,7 +75,7 @@ pub fn read_on(ctx: &mut Ctx, key: ConnKey) {
         };
         let (filter, is_wild, next) =
             (Box::<[u8]>::from(read.filter()), read.is_wild(), read.next().cloned());
-        if next.is_some() && !ctx.io.may_read_entries(key) {
+        if next.is_some() && !may_read_entries(&mut ctx.io, key) {
             return;
         }
         let number = ctx.io.states.mqtt.retained_asked.wrapping_add(1);
@@ -141,7 +136,9 @@ fn act(ctx: &mut Ctx, key: ConnKey, answer: Answer) {
             let is_last = page.is_last || after.is_none();
             let bytes = page.rows.iter().map(|row| row.topic().len() + row.payload().len());
             ctx.io.states.mqtt.rows_pace.count(bytes.sum::<usize>());
-            ctx.io.send_entries(key, &filter, &page);
+            for row in page.rows.iter().filter(|row| !row.payload().is_empty()) {
+                send_entry(&mut ctx.io, key, &filter, row);
+            }
             if is_last { following } else { Some((hub, after)) }
         }
         // This hub cannot be read now; others can.
@@ -176,7 +173,7 @@ pub(super) fn note_unread(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str
     if !ctx.broker.rows_are_away(filter.as_bytes()) {
         return;
     }
-    let is_notified = ctx.io.with_mqtt(key, |client, _| client.machine.retained_comes_later(number));
+    let is_notified = with_client(&mut ctx.io, key, |client, _| client.machine.retained_comes_later(number));
     if is_notified == Some(true) && ctx.broker.tells_rows_are_away() {
         let fields = vec![("filter", filter.chars().take(64).collect())];
         let what = "retained messages are delivered later: the leader of their hub is not reached";
@@ -184,87 +181,69 @@ pub(super) fn note_unread(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str
     }
 }
 
-impl Io {
-    /// A subscription is confirmed: schedules its read and notes live messages from now on.
-    pub(super) fn reads_retained(&mut self, key: ConnKey, filter: Box<[u8]>) {
-        if let Some(client) = client_mut(self, key) {
-            client.reads.get_or_insert_default().grant();
-            self.states.mqtt.retained.push((key, Event::Due(filter)));
-        }
+/// A subscription is confirmed: schedules its read and notes live messages from now on.
+pub(super) fn read(io: &mut Io, key: ConnKey, filter: Box<[u8]>) {
+    if let Some(client) = client_mut(io, key) {
+        client.reads.get_or_insert_default().grant();
+        io.states.mqtt.retained.push((key, Retained::Due(filter)));
     }
+}
 
-    /// True if a client may read a page in this millisecond; else it is queued for a later one.
-    fn may_read_entries(&mut self, key: ConnKey) -> bool {
-        if self.has_room_for_page() {
-            return true;
-        }
-        let Some(reads) = reads_of(self, key) else { return false };
-        if reads.wait() {
-            self.states.mqtt.rows_pace.wait(key);
-        }
-        false
+/// True if a client may read a page in this millisecond; else it is queued for a later one.
+fn may_read_entries(io: &mut Io, key: ConnKey) -> bool {
+    if has_room_for_page(io) {
+        return true;
     }
-
-    fn has_room_for_page(&mut self) -> bool {
-        self.states.mqtt.rows_pace.has_room(self.now.mono_ms, self.limits.retained_page_bytes as usize)
+    let Some(reads) = reads_of(io, key) else { return false };
+    if reads.wait() {
+        io.states.mqtt.rows_pace.wait(key);
     }
+    false
+}
 
-    /// True if a client has taken enough output to receive more retained messages.
-    fn has_room_for_entries(&self, key: ConnKey) -> bool {
-        let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return false };
-        let Some(client) = conn.session.mqtt() else { return false };
-        let has_room = |o: &crate::io::output::Output| {
-            o.queue.is_empty() && o.turn_bytes < self.limits.retained_page_bytes as usize
-        };
-        client.pending.is_empty() && conn.output.as_deref().is_none_or(has_room)
+fn has_room_for_page(io: &mut Io) -> bool {
+    io.states.mqtt.rows_pace.has_room(io.now.mono_ms, io.limits.retained_page_bytes as usize)
+}
+
+/// True if a client has taken enough output to receive more retained messages.
+fn has_room_for_entries(io: &Io, key: ConnKey) -> bool {
+    let Some(conn) = io.conns.get(key).filter(|conn| !conn.is_closing()) else { return false };
+    let Some(client) = conn.session.mqtt() else { return false };
+    let has_room = |o: &Output| o.queue.is_empty() && o.turn_bytes < io.limits.retained_page_bytes as usize;
+    client.pending.is_empty() && conn.output.as_deref().is_none_or(has_room)
+}
+
+/// Sends a retained entry to a client.
+fn send_entry(io: &mut Io, key: ConnKey, filter: &[u8], row: &Record) {
+    let now_us = io.now.wall_us;
+    let Some(conn) = io.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
+    let Some(client) = conn.session.mqtt() else { return };
+    let is_own = is_publisher(&row.publisher, client.machine.client_id());
+    let Some(mut grant) = client.machine.grant_kept(filter, is_own) else { return };
+    let Some(kept) = Kept::of(row).filter(|_| !is_expired(row, now_us)) else { return };
+    let Ok(topic) = topic_name(kept.topic) else {
+        io.metrics.mqtt_unsent_total.add(1);
+        return;
+    };
+    if client.reads.as_ref().is_some_and(|reads| reads.has_live(topic)) {
+        return;
     }
-
-    /// Notes a live message with RETAIN for a client with reads in progress.
-    pub(super) fn note_live(&mut self, conn: u32, content: &Content<'_>) {
-        if let Some(reads) = client_at(self, conn).and_then(|client| client.reads.as_deref_mut()) {
-            reads.note(content.topic);
-        }
-    }
-
-    /// Sends retained entries to a client.
-    fn send_entries(&mut self, key: ConnKey, filter: &[u8], page: &RowPage) {
-        for row in page.rows.iter().filter(|row| !row.payload().is_empty()) {
-            self.send_entry(key, filter, row);
-        }
-    }
-
-    fn send_entry(&mut self, key: ConnKey, filter: &[u8], row: &Record) {
-        let now_us = self.now.wall_us;
-        let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
-        let Some(client) = conn.session.mqtt() else { return };
-        let is_own = is_publisher(&row.publisher, client.machine.client_id());
-        let Some(grant) = client.machine.grant_kept(filter, is_own) else { return };
-        let Some(kept) = Kept::of(row).filter(|_| !is_expired(row, now_us)) else { return };
-        let Ok(topic) = topic_name(kept.topic) else {
-            self.metrics.mqtt_unsent_total.add(1);
-            return;
-        };
-        if client.reads.as_ref().is_some_and(|reads| reads.has_live(topic)) {
-            return;
-        }
-        let content = Content {
-            topic,
-            payload: row.payload(),
-            headers: kept.headers,
-            timestamp_us: kept.timestamp_us,
-            position: kept.position,
-            place: LogPlace::default(),
-            qos: row.qos,
-            retain: true,
-        };
-        let mut grant = grant;
-        grant.qos = grant.qos.min(row.qos);
-        let waits = client.must_queue(has_output(conn), grant.qos);
-        self.states.mqtt.cache.begin();
-        if waits {
-            self.queue_mqtt(key.index, &content, grant, OnSlow::CatchUp, Way::default());
-        } else {
-            self.send_mqtt(key.index, &content, &grant, None, Way::default(), None);
-        }
+    let content = Content {
+        topic,
+        payload: row.payload(),
+        headers: kept.headers,
+        timestamp_us: kept.timestamp_us,
+        position: kept.position,
+        place: LogPlace::default(),
+        qos: row.qos,
+        retain: true,
+    };
+    grant.qos = grant.qos.min(row.qos);
+    let waits = client.must_queue(has_output(conn), grant.qos);
+    io.states.mqtt.cache.begin();
+    if waits {
+        queue(io, key.index, &content, grant, OnSlow::CatchUp, Way::default());
+    } else {
+        send(io, key.index, &content, &grant, None, Way::default(), None);
     }
 }

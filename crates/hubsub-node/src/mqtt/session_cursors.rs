@@ -11,18 +11,17 @@
 //! While offline, a wildcard that may match rooms without a log stays subscribed, and their records are
 //! queued.
 
-use super::client::{NOBODY, client_mut};
-use super::persist;
+use super::changes::request_snapshot_later;
+use super::client::{NOBODY, client_mut, ticket, with_client};
+use super::suback;
 use crate::context::Ctx;
 use crate::context::io::Io;
+use crate::io::log_lines::Level;
 use hubsub_mqtt::{Cursors, Fault, Session, reason_of};
-use hubsub_route::{Answer, Asker, Attached, HubsFrom, Namespace, Outcome, Ticket};
+use hubsub_route::{Attached, HubsFrom, Namespace, Outcome};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position, Qos, Seq};
 use hubsub_wire::mqtt::shared;
-
-/// The reply to a log-end request: its number and the last offset per hub.
-pub type Ends = (u32, Result<Vec<(HubId, u64)>, ErrorCode>);
 
 /// True for a filter with wildcards that is not shared.
 fn is_wild(filter: &str) -> bool {
@@ -91,7 +90,7 @@ fn request_ends(ctx: &mut Ctx, key: ConnKey) {
     cursors.ends = cursors.ends.wrapping_add(1);
     cursors.awaits_ends = true;
     let number = cursors.ends;
-    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
+    let ticket = ticket(&ctx.io, key, number);
     if let Outcome::Now(ends) = ctx.broker.hub_ends(ticket, ctx.io.now, &mut ctx.io) {
         ctx.io.states.mqtt.ends.push((key, (number, ends)));
     }
@@ -123,7 +122,7 @@ fn start_wildcards(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, 
         Err(refused) => {
             for (number, _) in waiting {
                 ctx.count_refusal(false);
-                ctx.io.mqtt_confirmed(key, number, Err(refused));
+                suback::confirmed(&mut ctx.io, key, number, Err(refused));
             }
             return;
         }
@@ -136,7 +135,7 @@ fn start_wildcards(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, 
         let wants =
             client_mut(&mut ctx.io, key).is_some_and(|client| client.machine.qos_of(&filter).is_some());
         let outcome = if wants {
-            let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
+            let ticket = ticket(&ctx.io, key, number);
             let pattern = filter_pattern(filter.as_bytes());
             ctx.broker.subscribe_pattern(ticket, key, &pattern, &mut ctx.io)
         } else {
@@ -147,7 +146,7 @@ fn start_wildcards(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, 
             if granted.is_err() {
                 ctx.count_refusal(false);
             }
-            ctx.io.mqtt_confirmed(key, number, granted);
+            suback::confirmed(&mut ctx.io, key, number, granted);
         }
     }
     if has_hub_cursors {
@@ -220,7 +219,7 @@ fn detached(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCo
     let ends = ends.unwrap_or_default();
     advance_hubs(ctx, key, |hub| ends.iter().find(|(of, _)| *of == hub).map(|(_, end)| *end));
     ctx.broker.cursors.hubs.remove_conn(key.index);
-    persist::request_snapshot_later(&mut ctx.io, key);
+    request_snapshot_later(&mut ctx.io, key);
     if !ctx.broker.has_log_everywhere() {
         return;
     }
@@ -260,12 +259,12 @@ pub(super) fn resume(ctx: &mut Ctx, key: ConnKey) -> i64 {
     let has_hub_cursors = cursors.has_hub_cursors;
     let topics: Vec<(Box<str>, Position)> =
         cursors.positions().map(|(topic, at)| (topic.into(), at)).collect();
-    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
+    let ticket = ticket(&ctx.io, key, NOBODY);
     for (topic, after) in topics {
         let now = ctx.io.now;
         let outcome = ctx.broker.subscribe_on(ticket, key, topic.as_bytes(), after, now, &mut ctx.io);
         match outcome {
-            Outcome::Now(Err(refused)) => ctx.io.cannot_resume(key, refused),
+            Outcome::Now(Err(refused)) => cannot_resume(&mut ctx.io, key, refused),
             Outcome::Now(Ok(_)) => {}
             Outcome::Later => later += 1,
         }
@@ -278,7 +277,7 @@ pub(super) fn resume(ctx: &mut Ctx, key: ConnKey) -> i64 {
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
         match ctx.broker.resume_pattern(ticket, key, &pattern, &mut ctx.io) {
-            Outcome::Now(Err(refused)) => ctx.io.cannot_resume(key, refused),
+            Outcome::Now(Err(refused)) => cannot_resume(&mut ctx.io, key, refused),
             Outcome::Now(Ok(())) => {}
             Outcome::Later => later += 1,
         }
@@ -287,52 +286,29 @@ pub(super) fn resume(ctx: &mut Ctx, key: ConnKey) -> i64 {
     later
 }
 
-impl Io {
-    /// A topic subscription is confirmed or refused: the session that requested it gets its cursor.
-    pub(super) fn cursor_confirmed(
-        &mut self,
-        key: ConnKey,
-        number: u32,
-        outcome: &Result<Attached, ErrorCode>,
-    ) {
-        let session = client_mut(self, key).and_then(|client| client.session.as_deref_mut());
-        let Some(cursors) = session.and_then(|session| session.cursors.as_deref_mut()) else { return };
-        let Some(place) = cursors.asked.iter().position(|(asked, _)| *asked == number) else { return };
-        let (_, topic) = cursors.asked.swap_remove(place);
-        // An existing subscription returns no position.
-        let Ok(Attached { position, replay_from, .. }) = *outcome else { return };
-        if position.epoch.0 != 0 {
-            let seq = replay_from.map_or(position.seq, |from| Seq(from.0 - 1));
-            cursors.start(&topic, Position { seq, ..position });
-        }
+/// A topic subscription is confirmed or refused: the session that requested it gets its cursor.
+pub(super) fn confirmed(io: &mut Io, key: ConnKey, number: u32, outcome: &Result<Attached, ErrorCode>) {
+    let session = client_mut(io, key).and_then(|client| client.session.as_deref_mut());
+    let Some(cursors) = session.and_then(|session| session.cursors.as_deref_mut()) else { return };
+    let Some(place) = cursors.asked.iter().position(|(asked, _)| *asked == number) else { return };
+    let (_, topic) = cursors.asked.swap_remove(place);
+    // An existing subscription returns no position.
+    let Ok(Attached { position, replay_from, .. }) = *outcome else { return };
+    if position.epoch.0 != 0 {
+        let seq = replay_from.map_or(position.seq, |from| Seq(from.0 - 1));
+        cursors.start(&topic, Position { seq, ..position });
     }
+}
 
-    /// A subscription of a session cannot resume now: disconnects the client; its cursors stay until the
-    /// client retries.
-    pub(super) fn cannot_resume(&mut self, key: ConnKey, refused: ErrorCode) {
-        let reason = reason_of(refused);
-        self.with_mqtt(key, |client, out| {
-            client.was_notified = true;
-            client.write_end(Fault::of(reason), out);
-        });
-        let fields = vec![("reason", refused.code().to_owned())];
-        self.log_conn(crate::control::Level::Warning, "mqtt session cannot go on", key, fields);
-        self.close_soon(key);
-    }
-
-    /// The outcome of a subscription of a resuming session.
-    pub(super) fn resumed(&mut self, key: ConnKey, answer: &Answer) {
-        if self.has_followed(key, answer) {
-            return;
-        }
-        if let Answer::Attached(Err(refused)) = *answer {
-            self.note_missing(key, refused);
-            self.cannot_resume(key, refused);
-        }
-    }
-
-    /// True if an offline session receives records from logs.
-    pub(crate) fn reads_offline(&self, conn: u32) -> bool {
-        self.states.mqtt.sessions.reads(conn)
-    }
+/// A subscription of a session cannot resume now: disconnects the client; its cursors stay until the
+/// client retries.
+pub(super) fn cannot_resume(io: &mut Io, key: ConnKey, refused: ErrorCode) {
+    let reason = reason_of(refused);
+    with_client(io, key, |client, out| {
+        client.was_notified = true;
+        client.write_end(Fault::of(reason), out);
+    });
+    let fields = vec![("reason", refused.code().to_owned())];
+    io.log_conn(Level::Warning, "mqtt session cannot go on", key, fields);
+    io.close_soon(key);
 }

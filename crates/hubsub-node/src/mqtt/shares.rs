@@ -1,6 +1,6 @@
 //! Messages of groups that go to another member.
 
-use super::persist;
+use super::changes::request_snapshot;
 use crate::context::Ctx;
 use crate::context::io::Io;
 use hubsub_mqtt::{Client, Group, Message};
@@ -16,7 +16,7 @@ pub fn share_queued(ctx: &mut Ctx) {
     ctx.io.states.mqtt.sessions.sharing = sharing;
     let mut left = Vec::new();
     for (key, group) in joined {
-        left.extend(ctx.io.take_shared(key, Some(&group)));
+        left.extend(take_shared(&mut ctx.io, key, Some(&group)));
     }
     redeliver(ctx, left);
 }
@@ -40,14 +40,12 @@ pub(super) fn take_left(ctx: &mut Ctx, client: &mut Client) -> Vec<(Group, Rc<Me
     left.messages
 }
 
-impl Io {
-    /// Takes queued messages of an offline session for a group, or for all groups, and schedules a snapshot.
-    pub(super) fn take_shared(&mut self, key: ConnKey, of: Option<&[u8]>) -> Vec<(Group, Rc<Message>)> {
-        let Some(taken) = self.states.mqtt.sessions.take_shared(key, of) else { return Vec::new() };
-        self.show_sessions();
-        if !taken.is_empty() {
-            persist::request_snapshot(self, key, None);
-        }
-        taken
+/// Takes queued messages of an offline session for a group, or for all groups, and schedules a snapshot.
+pub(super) fn take_shared(io: &mut Io, key: ConnKey, of: Option<&[u8]>) -> Vec<(Group, Rc<Message>)> {
+    let Some(taken) = io.states.mqtt.sessions.take_shared(key, of) else { return Vec::new() };
+    io.states.mqtt.show_sessions(&io.metrics);
+    if !taken.is_empty() {
+        request_snapshot(io, key, None);
     }
+    taken
 }

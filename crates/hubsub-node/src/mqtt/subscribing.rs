@@ -1,12 +1,10 @@
 //! Subscriptions of MQTT clients: a filter becomes a broker subscription, a group membership or a presence
 //! watch.
 
-use super::client::client_mut;
-use super::{members, persist, session_cursors};
+use super::client::{NOBODY, client_mut, ticket, with_client};
+use super::{members, session_cursors, suback};
 use crate::context::Ctx;
-use crate::context::io::Io;
-use hubsub_mqtt::{Wait, reason_of};
-use hubsub_route::{Asker, HubsFrom, Namespace, Outcome, Start, Ticket, Wish};
+use hubsub_route::{HubsFrom, Namespace, Outcome, Start, Ticket, Wish};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{Names, Reason, Rewind, rewind, shared};
@@ -19,16 +17,16 @@ pub(super) fn subscribe(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str, 
     if is_strange {
         ctx.count_refusal(false);
         let refused = Err(Reason::TopicFilterInvalid);
-        ctx.io.with_mqtt(key, |client, out| client.machine.granted(number, refused, out));
+        with_client(&mut ctx.io, key, |client, out| client.machine.granted(number, refused, out));
         return;
     }
-    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: number } };
+    let ticket = ticket(&ctx.io, key, number);
     match attach(ctx, ticket, key, (group, from, plain), Some((number, qos))) {
         Outcome::Now(granted) => {
             if granted.is_err() {
                 ctx.count_refusal(false);
             }
-            ctx.io.mqtt_granted(key, number, granted);
+            suback::answer(&mut ctx.io, key, number, granted);
             if from.is_some() && granted.is_ok() {
                 ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
             }
@@ -39,6 +37,34 @@ pub(super) fn subscribe(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str, 
             }
         }
     }
+}
+
+/// The outcome of several subscriptions.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// The number that will be confirmed or refused later.
+    pub later: i64,
+    /// The reason for the last refusal.
+    pub refused: Option<ErrorCode>,
+}
+
+/// Subscribes a slot to filters.
+pub(super) fn subscribe_all(ctx: &mut Ctx, key: ConnKey, filters: &[Box<str>]) -> Asked {
+    let ticket = ticket(&ctx.io, key, NOBODY);
+    let mut asked = Asked::default();
+    for filter in filters {
+        let (group, filter) =
+            shared(filter).map_or((None, &**filter), |(group, filter)| (Some(group), filter));
+        match attach(ctx, ticket, key, (group, None, filter), None) {
+            Outcome::Now(Ok(())) => {}
+            Outcome::Now(Err(refused)) => {
+                ctx.count_refusal(false);
+                asked.refused = Some(refused);
+            }
+            Outcome::Later => asked.later += 1,
+        }
+    }
+    asked
 }
 
 /// Subscribes a connection slot: group, start and filter. `asks`: the client's request number and QoS; none
@@ -109,7 +135,7 @@ pub(super) fn attach(
         match outcome {
             Outcome::Now(attached) => {
                 if let Some((number, _)) = asks {
-                    ctx.io.cursor_confirmed(key, number, &attached);
+                    session_cursors::confirmed(&mut ctx.io, key, number, &attached);
                 }
                 Outcome::Now(attached.map(|_| ()))
             }
@@ -142,44 +168,5 @@ pub(super) fn unsubscribe(ctx: &mut Ctx, key: ConnKey, filters: Names<'_>) {
         }
         session_cursors::unsubscribed(ctx, key, filter);
         (ctx.hooks.leave_seat)(ctx, key, filter);
-    }
-}
-
-impl Io {
-    /// A pending subscription is confirmed or refused.
-    pub(super) fn mqtt_confirmed(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
-        // An earlier connection of the session may have requested it.
-        if let Some(client) = client_mut(self, key)
-            && client.machine.waits_for(number)
-        {
-            client.unconfirmed = client.unconfirmed.saturating_sub(1);
-        }
-        self.mqtt_granted(key, number, granted);
-    }
-
-    /// A subscription is confirmed or refused. A persistent session gets its SUBACK after the snapshot.
-    fn mqtt_granted(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
-        if granted.is_ok()
-            && let Some(client) = client_mut(self, key)
-        {
-            client.machine.confirm(number);
-            if persist::request_snapshot(self, key, Some(Wait::Granted(number))) {
-                return;
-            }
-        }
-        self.mqtt_granted_now(key, number, granted);
-    }
-
-    pub(super) fn mqtt_granted_now(&mut self, key: ConnKey, number: u32, granted: Result<(), ErrorCode>) {
-        self.settle_seat(key, number, granted.is_ok());
-        let granted = granted.map_err(|refused| match refused {
-            ErrorCode::TopicLength => Reason::TopicFilterInvalid,
-            refused => reason_of(refused),
-        });
-        let due = self.with_mqtt(key, |client, out| client.machine.granted(number, granted, out)).flatten();
-        if let Some(filter) = due {
-            self.reads_retained(key, filter);
-        }
-        self.update_plain(key.index);
     }
 }

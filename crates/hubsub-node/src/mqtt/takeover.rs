@@ -1,19 +1,19 @@
 //! Takes over sessions of other processes (docs/protocol/mqtt-state.md): each becomes an offline session, or
 //! that of a connection.
 
-use super::client::{NOBODY, client_mut, client_ref, publish_will};
-use super::connect::{displaced, followed, recorded};
-use super::missing_subscriptions::filters_of;
-use super::persist::{self, Written};
-use super::subscribing::attach;
-use super::{claims, offline, session, session_cursors, store};
+use super::changes::request_snapshot;
+use super::claims::{self, here};
+use super::client::{client_mut, client_ref, is_open};
+use super::connack::{displaced, follow, recorded};
+use super::missing_subscriptions::{filters_of, note_missing};
+use super::state::work::Written;
+use super::subscribing::subscribe_all;
+use super::wills::{publish_will, publish_will_of};
+use super::{delete_retry, offline, session, session_cursors, store};
 use crate::context::Ctx;
 use crate::io::log_lines::Level;
-use hubsub_mqtt::{Found, Grant, Message, OfflineSession, SessionDelete, will_of};
-use hubsub_route::claims::Holder;
-use hubsub_route::{Asker, Outcome, Ticket};
+use hubsub_mqtt::{Found, Grant, Message, OfflineSession, SessionDelete};
 use hubsub_types::{ConnKey, ErrorCode};
-use hubsub_wire::mqtt::shared;
 
 struct Revived {
     offline: OfflineSession,
@@ -42,39 +42,12 @@ fn revive(ctx: &mut Ctx, found: Found) -> Option<Revived> {
     }
 }
 
-/// The outcome of several subscriptions.
-#[derive(Default)]
-pub(super) struct Asked {
-    /// The number that will be confirmed or refused later.
-    later: i64,
-    /// The reason for the last refusal.
-    pub refused: Option<ErrorCode>,
-}
-
-/// Subscribes a slot to filters.
-pub(super) fn subscribe(ctx: &mut Ctx, key: ConnKey, filters: &[Box<str>]) -> Asked {
-    let ticket = Ticket { shard: ctx.io.shard, asker: Asker::Client { conn: key, slot: NOBODY } };
-    let mut asked = Asked::default();
-    for filter in filters {
-        let (group, filter) =
-            shared(filter).map_or((None, &**filter), |(group, filter)| (Some(group), filter));
-        match attach(ctx, ticket, key, (group, None, filter), None) {
-            Outcome::Now(Ok(())) => {}
-            Outcome::Now(Err(refused)) => {
-                ctx.count_refusal(false);
-                asked.refused = Some(refused);
-            }
-            Outcome::Later => asked.later += 1,
-        }
-    }
-    asked
-}
-
 /// The shard of a client id, on a lone node, takes over a session of the previous process, before any client
 /// connects.
 pub(super) fn restore_previous(ctx: &mut Ctx, found: Found) {
     let key = ctx.io.conns.reserve();
-    ctx.io.states.mqtt.claims.hold(found.id.clone(), Holder { shard: ctx.io.shard, conn: key });
+    let here = here(ctx, key);
+    ctx.io.states.mqtt.claims.hold(found.id.clone(), here);
     take_over_offline(ctx, key, found);
 }
 
@@ -84,17 +57,17 @@ pub(super) fn take_over_offline(ctx: &mut Ctx, key: ConnKey, found: Found) {
     let Some(Revived { offline, queue, filters }) = revive(ctx, found) else {
         ctx.io.states.mqtt.readings.damaged(id.clone(), ctx.io.now.mono_ms);
         ctx.io.conns.give_back(key);
-        return claims::release(ctx, id, Holder { shard: ctx.io.shard, conn: key });
+        return claims::release(ctx, id, here(ctx, key));
     };
-    ctx.io.insert_restored(key, offline, queue);
+    offline::insert_restored(&mut ctx.io, key, offline, queue);
     ctx.io.metrics.mqtt_session_takeovers_total.add(1);
     ctx.broker.connected(key);
-    if let Some(refused) = subscribe(ctx, key, &filters).refused {
-        ctx.io.note_missing(key, refused);
+    if let Some(refused) = subscribe_all(ctx, key, &filters).refused {
+        note_missing(&mut ctx.io, key, refused);
     }
-    if ctx.reads_sessions() {
+    if store::reads_sessions(ctx) {
         // A snapshot records that the session has a holder.
-        persist::request_snapshot(&mut ctx.io, key, None);
+        request_snapshot(&mut ctx.io, key, None);
     }
     session::look_at(ctx, key);
 }
@@ -117,7 +90,7 @@ pub(super) fn take_over(ctx: &mut Ctx, key: ConnKey, found: Found, epoch: u64) {
     let Some(mut client) = ctx.io.conns.get_mut(key).and_then(|conn| conn.session.take_mqtt()) else {
         return;
     };
-    ctx.io.insert_restored(key, offline, queue);
+    offline::insert_restored(&mut ctx.io, key, offline, queue);
     offline::resume(&mut ctx.io, key, &mut client);
     if let Some(connecting) = &mut client.connecting {
         connecting.is_resumed = true;
@@ -127,24 +100,6 @@ pub(super) fn take_over(ctx: &mut Ctx, key: ConnKey, found: Found, epoch: u64) {
     }
     ctx.io.metrics.mqtt_session_takeovers_total.add(1);
     follow(ctx, key, &filters);
-}
-
-/// Subscribes a connection's restored session and resumes its cursors; CONNACK follows once all subscriptions
-/// are confirmed.
-pub(super) fn follow(ctx: &mut Ctx, key: ConnKey, filters: &[Box<str>]) {
-    let client = client_mut(&mut ctx.io, key);
-    let Some(connecting) = client.and_then(|client| client.connecting.as_mut()) else { return };
-    connecting.follows = Some(0);
-    let asked = subscribe(ctx, key, filters);
-    if let Some(refused) = asked.refused {
-        ctx.io.note_missing(key, refused);
-        return followed(ctx, key, false);
-    }
-    let later = asked.later + session_cursors::resume(ctx, key);
-    let client = client_mut(&mut ctx.io, key);
-    if client.and_then(|client| client.awaits_confirmations(later)) == Some(true) {
-        recorded(ctx, key, true);
-    }
 }
 
 /// A connection whose client id had a session starts a new one; `epoch` is that of the previous holder.
@@ -170,20 +125,11 @@ pub(super) fn clear(ctx: &mut Ctx, key: ConnKey, id: Box<str>, snapshot: &[u8], 
     }
 }
 
-/// Publishes the will in the snapshot of a session that ends; returns the session's `born`.
-pub(super) fn publish_will_of(ctx: &mut Ctx, key: ConnKey, id: &str, snapshot: &[u8]) -> u64 {
-    let (born, will) = will_of(snapshot);
-    if let Some(will) = will {
-        publish_will(ctx, key, *will, id);
-    }
-    born
-}
-
 /// The delete of a snapshot that a connection does not continue has completed or will be retried, unless
 /// another holder owns it.
 pub(super) fn cleared(ctx: &mut Ctx, key: ConnKey, delete: SessionDelete, outcome: Result<u64, ErrorCode>) {
-    let is_open = ctx.io.conns.get(key).is_some_and(|conn| !conn.is_closing());
-    ctx.io.delete_done(delete, outcome);
+    let is_open = is_open(&ctx.io, key);
+    delete_retry::done(&mut ctx.io, delete, outcome);
     match outcome {
         _ if !is_open => {}
         Err(ErrorCode::NotAllowed) => displaced(ctx, key),

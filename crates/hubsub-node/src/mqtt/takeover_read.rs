@@ -2,17 +2,17 @@
 //! sessions whose holder is gone.
 
 use super::client::client_ref;
-use super::connect::{forgo_will, refused};
-use super::persist::Written;
-use super::work::Work;
-use super::{MqttMail, claims, handover, store, takeover};
+use super::connack::{forgo_will, refused};
+use super::state::mail::MqttMail;
+use super::state::work::{Work, Written};
+use super::{claims, delete_retry, offline, store, takeover};
 use crate::context::Ctx;
 use crate::context::scatter_gather::Then;
 use crate::io::log_lines::Level;
 use crate::io::questions::{Part, Question};
 use hubsub_mqtt::rooms::{snapshot_id, snapshot_room};
 use hubsub_mqtt::{ReadAction, snapshot_query};
-use hubsub_route::claims::{Aim, Claimant, Holder};
+use hubsub_route::claims::Aim;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::mqtt::Reason;
@@ -22,7 +22,7 @@ pub(super) fn claim(ctx: &mut Ctx, id: Box<str>) {
     let now_ms = ctx.io.now.mono_ms;
     let in_progress = ctx.io.states.mqtt.readings.may_take_over(&id, now_ms);
     let Some(in_progress) = in_progress.filter(|_| !ctx.io.states.mqtt.is_leaving) else { return };
-    let is_full = ctx.io.has_sessions(in_progress + 1);
+    let is_full = offline::has_no_room(&ctx.io, in_progress + 1);
     let was_full = std::mem::replace(&mut ctx.io.states.mqtt.readings.is_full, is_full);
     if is_full {
         // It stays persisted: its client may resume it, and the takeover is tried again.
@@ -35,8 +35,7 @@ pub(super) fn claim(ctx: &mut Ctx, id: Box<str>) {
     }
     let key = ctx.io.conns.reserve();
     ctx.io.states.mqtt.readings.begin_takeover(key, id.clone());
-    let who = Holder { shard: ctx.io.shard, conn: key };
-    claims::claim(ctx, id, Claimant { who, aim: Aim::Adopt });
+    claims::claim(ctx, id, key, Aim::Adopt);
 }
 
 /// A claim was refused; returns whether it was for a takeover.
@@ -58,7 +57,7 @@ pub(super) fn ends(ctx: &mut Ctx, key: ConnKey) -> bool {
 
 fn release(ctx: &mut Ctx, key: ConnKey, id: Box<str>) {
     ctx.io.conns.give_back(key);
-    claims::release(ctx, id, Holder { shard: ctx.io.shard, conn: key });
+    claims::release(ctx, id, claims::here(ctx, key));
 }
 
 /// A claim was granted; returns whether it was for a takeover, which continues.
@@ -95,7 +94,7 @@ fn is_recorded(ctx: &Ctx, key: ConnKey) -> bool {
 }
 
 /// A page of a session's room has arrived.
-pub fn came(ctx: &mut Ctx, key: ConnKey, part: Result<HistoryPart, ErrorCode>) {
+pub(super) fn came(ctx: &mut Ctx, key: ConnKey, part: Result<HistoryPart, ErrorCode>) {
     if ctx.io.states.mqtt.is_leaving && ends(ctx, key) {
         // The persisted session stays for the remaining nodes.
         return;
@@ -128,7 +127,7 @@ fn execute(ctx: &mut Ctx, key: ConnKey, action: ReadAction) {
         // A client with Clean Start continues; the old session is deleted once it can be read.
         ReadAction::Failed { id, is_clean: true } if !is_recorded(ctx, key) => {
             forgo_will(&mut ctx.io, key);
-            ctx.io.delete_later(id);
+            delete_retry::retry_later(&mut ctx.io, id);
             takeover::begin_new(ctx, key, 0);
         }
         ReadAction::Failed { .. } => refused(ctx, key, Reason::ServerUnavailable),
@@ -141,7 +140,7 @@ const SEARCHED_MAX: usize = 256;
 /// Starts takeovers of sessions in hubs that this shard leads, whose holder has released them or whose
 /// process is gone; the shards of their client ids execute them. Runs periodically.
 pub fn start_takeovers(ctx: &mut Ctx) {
-    if !ctx.reads_sessions() || ctx.io.states.mqtt.is_leaving {
+    if !store::reads_sessions(ctx) || ctx.io.states.mqtt.is_leaving {
         return;
     }
     let mut gone = std::mem::take(&mut ctx.io.states.mqtt.readings.gone);
@@ -149,7 +148,7 @@ pub fn start_takeovers(ctx: &mut Ctx) {
     for room in ctx.broker.orphans(|run| gone.is(run), SEARCHED_MAX) {
         let Some(id) = snapshot_id(&room) else { continue };
         let home = claims::home_of(&id, ctx.io.mailer.shards());
-        handover::post(ctx, home, MqttMail::TakeOver(id.into()));
+        claims::post(ctx, home, MqttMail::TakeOver(id.into()));
     }
     ctx.io.states.mqtt.readings.gone = gone;
 }

@@ -175,7 +175,7 @@ pub fn show(ctx: &mut Ctx, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
         }
         Reads::Device => {
             let json = list.1.json(|| shown.json());
-            ctx.io.send_members(conn, &topic, &json, true);
+            (ctx.hooks.send_members)(&mut ctx.io, conn, &topic, &json, true);
         }
     }
     // Many connections may have waited for a long list.
@@ -203,7 +203,9 @@ pub fn tell(ctx: &mut Ctx, room: &[u8], told: &Told) {
                 let frames = forms.frames(version, &topic, |version, topic| told.frames(version, topic));
                 ctx.io.push_shared(conn, &frames);
             }
-            Reads::Device => ctx.io.send_members(conn, &topic, &forms.json(|| told.json()), false),
+            Reads::Device => {
+                (ctx.hooks.send_members)(&mut ctx.io, conn, &topic, &forms.json(|| told.json()), false)
+            }
         }
         if ctx.io.turn_bytes() > TURN_BYTES {
             ctx.flush();

@@ -11,7 +11,8 @@ use crate::io::output::Pending;
 use crate::io::questions::Part;
 use crate::link;
 use crate::log::{LogEnd, LogQuestion};
-use crate::mqtt::Retained;
+use crate::mqtt;
+use crate::mqtt::state::Retained;
 use crate::redis;
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
@@ -34,7 +35,7 @@ impl Sink for Io {
     }
 
     fn keep_for_absent(&mut self, conn: u32, group: (&[u8], u64), record: &RecordView<'_>) -> Delivery {
-        self.share_with_offline(conn, group, record)
+        mqtt::share_with_offline(self, conn, group, record)
     }
 
     #[inline]
@@ -46,10 +47,7 @@ impl Sink for Io {
             return deliver_to_closing(self, conn, via, record);
         }
         if c.session.mqtt().is_some() {
-            if self.deliver_plain(conn, via, record) {
-                return Delivery::Taken;
-            }
-            return self.deliver_mqtt(conn, via, record);
+            return mqtt::deliver(self, conn, via, record);
         }
         if let Via::Group(group) = via {
             return crate::consumers::deliver_consumed(self, conn, group, record);
@@ -63,7 +61,7 @@ impl Sink for Io {
     fn squeeze(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>, policy: OnSlow, on_gap: OnGap) {
         let Some(c) = self.conns.at(conn) else { return };
         if c.session.mqtt().is_some() {
-            return self.squeeze_mqtt(conn, via, record, policy, on_gap);
+            return mqtt::squeeze(self, conn, via, record, policy, on_gap);
         }
         self.squeeze_queue(conn, via, record, policy, on_gap);
     }
@@ -76,7 +74,7 @@ impl Sink for Io {
             return;
         };
         self.metrics.gap_records_total.add(to.seq.0.saturating_sub(from.seq.0) + 1);
-        if self.note_gap_mqtt(conn, topic, from, to) {
+        if mqtt::note_gap(self, conn, topic, from, to) {
             return;
         }
         if let Some(dialect) = self.conns.get(key).filter(|c| c.hears_of_gaps()).map(|c| c.session.dialect())
@@ -145,9 +143,9 @@ impl Sink for Io {
     }
 
     fn wants_replay(&self, conn: u32) -> bool {
-        let Some(c) = self.conns.at(conn) else { return self.reads_offline(conn) };
+        let Some(c) = self.conns.at(conn) else { return self.states.mqtt.sessions.reads(conn) };
         if c.session.mqtt().is_some() {
-            return !c.is_closing() && Io::wants_replay_mqtt(c);
+            return !c.is_closing() && mqtt::wants_replay(c);
         }
         !c.is_closing() && c.output.as_ref().is_none_or(|o| o.pending_bytes() < REPLAY_BELOW)
     }
@@ -227,7 +225,7 @@ impl Sink for Io {
             Asker::Client { conn, slot }
                 if self.conns.get(conn).is_some_and(|c| c.session.mqtt().is_some()) =>
             {
-                self.answer_mqtt(conn, slot, answer);
+                mqtt::answer(self, conn, slot, answer);
             }
             Asker::Client { conn, slot }
                 if self.conns.get(conn).is_some_and(|c| c.session.browser().is_some()) =>
@@ -238,13 +236,8 @@ impl Sink for Io {
                 http::answer(self, conn, slot, answer);
             }
             Asker::Client { conn, slot } if self.own.is_at(conn.index) => self.own.answer(slot, answer),
-            Asker::Client { conn, slot } if self.is_offline(conn.index) => {
-                match (answer, self.states.mqtt.sessions.get_mut(conn)) {
-                    (Answer::Published(outcome), Some(offline)) => offline.published(slot, outcome.is_ok()),
-                    (Answer::HubEnds(ends), _) => self.states.mqtt.ends.push((conn, (slot, ends))),
-                    (Answer::Attached(Err(refused)), _) => self.refused_offline(conn, slot, refused),
-                    _ => {}
-                }
+            Asker::Client { conn, slot } if self.states.mqtt.sessions.is_offline(conn.index) => {
+                mqtt::answer_offline(self, conn, slot, answer);
             }
             Asker::Client { conn, slot } => {
                 self.resolve(conn, slot, |out, _, pending| match (answer, pending) {
@@ -272,7 +265,7 @@ fn deliver_to_none(io: &mut Io, conn: u32, via: Via<'_>, record: &RecordView<'_>
         io.own.deliver(record);
         return Delivery::Taken;
     }
-    io.deliver_offline(conn, via, record)
+    mqtt::deliver_offline(io, conn, via, record)
 }
 
 /// Handles a record for a connection that is closing.
@@ -285,7 +278,7 @@ fn deliver_to_closing(io: &mut Io, conn: u32, via: Via<'_>, record: &RecordView<
     }
     let client = io.conns.at(conn).and_then(|c| c.session.mqtt());
     if client.is_some_and(|client| client.outlives()) {
-        io.keep_for_session(conn, via, record);
+        mqtt::keep_for_session(io, conn, via, record);
     }
     Delivery::Taken
 }

@@ -46,7 +46,7 @@ impl Stopping {
         }
         let keys: Vec<ConnKey> = ctx.io.conns.iter().map(|(key, _)| key).collect();
         for key in keys {
-            ctx.io.notify_mqtt_of_stop(key);
+            crate::mqtt::notify_of_stop(&mut ctx.io, key);
             crate::phoenix::end(&mut ctx.io, key, End::Restart);
             if is_late { ctx.io.close_now(key) } else { ctx.io.close_soon(key) }
         }
@@ -83,7 +83,7 @@ fn part_from_sessions(ctx: &mut Ctx) {
     let conns = ctx.io.conns.iter().filter(|(_, conn)| is_kept(conn));
     let keys: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
     for key in keys {
-        ctx.io.notify_mqtt_of_stop(key);
+        crate::mqtt::notify_of_stop(&mut ctx.io, key);
         ctx.io.close_soon(key);
     }
     ctx.io.flush();

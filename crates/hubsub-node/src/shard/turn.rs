@@ -27,7 +27,7 @@ pub(crate) fn flush(ctx: &mut Ctx) {
         && let Some(key) = drained.next()
     {
         ctx.io.pump_slots(key);
-        ctx.io.pump_mqtt(key);
+        crate::mqtt::pump(&mut ctx.io, key);
         crate::mqtt::read_on(ctx, key);
         if ctx.io.conns.get(key).is_some() && ctx.broker.cursors.has(key.index) {
             ctx.broker.drained(key, ctx.io.now, &mut ctx.io);

@@ -1,19 +1,35 @@
-//! The state of MQTT on a shard, apart from its connections.
+//! The state of MQTT on a shard, apart from its connections, and what it queues and mails.
 
-use super::retained::Event;
-use super::session_cursors::Ends;
-use super::store::StoreEnd;
+pub mod mail;
+pub mod store_thread;
+pub mod work;
+
+use crate::io::metrics::ShardMetrics;
 use ahash::RandomState;
 use hashbrown::HashSet;
 use hubsub_mqtt::{Encodings, LongMessages, Pace, Readings, Sessions};
+use hubsub_route::Answer;
 use hubsub_route::claims::{Claims, Holder};
-use hubsub_types::ConnKey;
+use hubsub_types::{ConnKey, ErrorCode, HubId};
+use store_thread::StoreEnd;
 
+/// The reply to a log-end request: its number and the last offset per hub.
+pub type Ends = (u32, Result<Vec<(HubId, u64)>, ErrorCode>);
+
+/// An event of a read of retained messages.
+pub enum Retained {
+    /// A subscription is confirmed: read its retained entries.
+    Due(Box<[u8]>),
+    /// The answer to the request of this number.
+    Came(u32, Answer),
+}
+
+#[derive(Default)]
 pub struct State {
     /// Client ids that belong to this shard.
     pub claims: Claims,
     /// The number of the last claim of a client id.
-    pub(super) claimed: u64,
+    pub claimed: u64,
     /// Sessions without a connection.
     pub sessions: Sessions,
     /// Whether the node is about to leave its cluster, and accepts no clients.
@@ -33,7 +49,7 @@ pub struct State {
     pub long_messages: LongMessages,
     pub subscriptions: usize,
     /// Events of retained-message reads in this turn.
-    pub retained: Vec<(ConnKey, Event)>,
+    pub retained: Vec<(ConnKey, Retained)>,
     /// The number of the last retained-message read.
     pub retained_asked: u32,
     /// Clients that get some retained messages later.
@@ -47,24 +63,15 @@ pub struct State {
 impl State {
     #[must_use]
     pub fn new(store: Option<StoreEnd>) -> State {
-        State {
-            claims: Claims::default(),
-            claimed: 0,
-            sessions: Sessions::default(),
-            is_leaving: false,
-            has_parted: false,
-            readings: Readings::default(),
-            store,
-            called: Vec::new(),
-            cache: Encodings::default(),
-            clients: 0,
-            long_messages: LongMessages::default(),
-            subscriptions: 0,
-            retained: Vec::new(),
-            retained_asked: 0,
-            unread: HashSet::default(),
-            rows_pace: Pace::default(),
-            ends: Vec::new(),
-        }
+        State { store, ..State::default() }
+    }
+
+    /// Updates the session gauges.
+    pub fn show_sessions(&self, metrics: &ShardMetrics) {
+        let sessions = &self.sessions;
+        metrics.mqtt_sessions.set((sessions.connected + sessions.offline()) as u64);
+        metrics.mqtt_sessions_offline.set(sessions.offline() as u64);
+        metrics.mqtt_session_queued.set(sessions.queued as u64);
+        metrics.mqtt_session_queued_bytes.set(sessions.queued_bytes as u64);
     }
 }

@@ -1,26 +1,18 @@
-//! Session stores outside the process: the node's own rooms, or a store of `hubsub-sessions`. The latter runs
-//! on its own thread ([`thread`]), to which each shard has a handle.
-//!
-//! Invariant: each request has one reply, mailed to the requesting shard; replies to accepted requests keep
-//! their order.
+//! Session stores outside the process: the node's own rooms, or a store of `hubsub-sessions`, on the thread of
+//! [`store_thread`](super::state::store_thread).
 
-mod thread;
-
-pub use thread::{StoreState, StoreStatus, StoreThread};
-
-use super::MqttMail;
-use super::persist::{self, Written};
+use super::state::mail::Stored;
+use super::state::work::Written;
 use crate::context::Ctx;
 use hubsub_mqtt::rooms::{entries_room, snapshot_room};
 use hubsub_mqtt::{Found, adds_to, beginning_of};
 use hubsub_route::Owner;
+use hubsub_route::rows::CLASS;
 use hubsub_sessions::{Answer, Disk, Redis, Request, SessionStore, StoreError};
 use hubsub_types::{ErrorCode, Limits, ShardId};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
-use thread::{Asks, Work};
 
 /// Where sessions are persisted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,50 +88,6 @@ fn session_limits(limits: &Limits) -> hubsub_sessions::Limits {
     }
 }
 
-/// A shard's handle to the store. The internal client ([`crate::context::internal_client`]) numbers requests and maps replies.
-pub struct StoreEnd {
-    work: Arc<Work>,
-    shard: ShardId,
-    /// The number of an outstanding health check.
-    looks: Option<u32>,
-}
-
-impl StoreEnd {
-    #[must_use]
-    pub fn new(thread: &StoreThread, shard: ShardId) -> StoreEnd {
-        StoreEnd { work: thread.work(), shard, looks: None }
-    }
-}
-
-/// A reply of the store.
-#[derive(Debug)]
-pub struct Stored {
-    /// The shard's request number.
-    number: u32,
-    answer: Result<Answer, StoreError>,
-}
-
-impl Stored {
-    fn mail(number: u32, answer: Result<Answer, StoreError>) -> MqttMail {
-        MqttMail::Stored(Box::new(Stored { number, answer }))
-    }
-
-    /// Its memory, for mailbox limits.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        let bytes = match &self.answer {
-            Ok(Answer::Loaded { snapshot, entries }) => {
-                let entries: usize =
-                    entries.iter().map(|(_, entry)| entry.len() + size_of::<Vec<u8>>()).sum();
-                snapshot.as_ref().map_or(0, Vec::len) + entries
-            }
-            Ok(Answer::Listed(page)) => page.iter().map(|(id, snapshot)| id.len() + snapshot.len()).sum(),
-            _ => 0,
-        };
-        size_of::<Stored>() + bytes
-    }
-}
-
 /// All sessions of a store, before any is in use.
 ///
 /// # Errors
@@ -175,6 +123,27 @@ pub fn found_in(store: &mut dyn SessionStore) -> io::Result<Vec<Found>> {
 /// The number of snapshots per page.
 const PAGE: usize = 1_000;
 
+/// True if sessions are persisted here: in a log, or in the session store of a lone node.
+pub(super) fn records_sessions(ctx: &Ctx) -> bool {
+    let classes = ctx.broker.classes();
+    let is_logged = |class| classes.get(class).durability.is_logged();
+    let has_log = || classes.index_of(CLASS).is_some_and(is_logged);
+    match ctx.io.states.mqtt.store {
+        Some(_) => !ctx.broker.is_clustered(),
+        None => ctx.io.info.keeps_sessions && has_log(),
+    }
+}
+
+/// True if another node may hold or have held a session: then it is read when a client id is granted.
+pub(super) fn reads_sessions(ctx: &Ctx) -> bool {
+    ctx.broker.is_clustered() && records_sessions(ctx)
+}
+
+/// The writer of snapshots here, as the holder of an epoch.
+pub(super) fn owner(ctx: &Ctx, epoch: u64, born: u64) -> Owner {
+    Owner { epoch, run: ctx.io.states.links.run(), born, is_over: false }
+}
+
 /// Saves a snapshot with all its entries in a store, atomically.
 pub(super) fn save_all(
     ctx: &mut Ctx,
@@ -184,7 +153,7 @@ pub(super) fn save_all(
     then: Written,
 ) {
     let (through, entries) = entries;
-    ctx.ask_store(Request::Save { id, snapshot, through, entries }, Some(then));
+    ask_store(ctx, Request::Save { id, snapshot, through, entries }, Some(then));
 }
 
 /// Saves a snapshot as the session's holder. `last` is its last entry; entries up to `through` are obsolete.
@@ -198,7 +167,7 @@ pub(super) fn save(
     match ctx.io.states.mqtt.store {
         Some(_) => {
             let request = Request::Update { id, snapshot, last, through };
-            ctx.ask_store(request, Some(then));
+            ask_store(ctx, request, Some(then));
         }
         None => {
             let headers = Some(owner.headers());
@@ -209,7 +178,7 @@ pub(super) fn save(
 
 pub(super) fn append(ctx: &mut Ctx, id: Box<str>, entry: Vec<u8>, then: Written) {
     match ctx.io.states.mqtt.store {
-        Some(_) => _ = ctx.ask_store(Request::Append { id, entry }, Some(then)),
+        Some(_) => _ = ask_store(ctx, Request::Append { id, entry }, Some(then)),
         None => ctx.say_in(&entries_room(&id), &entry, Some(then)),
     }
 }
@@ -220,43 +189,41 @@ pub(super) fn end(ctx: &mut Ctx, id: Box<str>, (epoch, born): (u64, u64), then: 
     match ctx.io.states.mqtt.store {
         Some(_) => {
             let request = Request::End { id, begins_with: beginning_of(born) };
-            ctx.ask_store(request, Some(then));
+            ask_store(ctx, request, Some(then));
         }
         None => {
-            let headers = Some(ctx.owner(epoch, born).headers());
+            let headers = Some(owner(ctx, epoch, born).headers());
             ctx.say_with(&snapshot_room(&id), b"", headers, Some(then));
         }
     }
 }
 
-impl Ctx {
-    /// Sends a request to the store, which must exist; a full queue is reported as the reply.
-    fn ask_store(&mut self, request: Request, asked: Option<Written>) -> u32 {
-        let number = self.io.own.number(asked);
-        let end = self.io.states.mqtt.store.as_ref().expect("who asks has looked");
-        end.work.ask(Asks { shard: end.shard, number, request });
-        number
-    }
+/// Sends a request to the store, which must exist; a full queue is reported as the reply.
+fn ask_store(ctx: &mut Ctx, request: Request, asked: Option<Written>) -> u32 {
+    let number = ctx.io.own.number(asked);
+    let end = ctx.io.states.mqtt.store.as_ref().expect("who asks has looked");
+    end.ask(number, request);
+    number
 }
 
-pub fn stored(ctx: &mut Ctx, stored: Stored) {
+/// A reply of the store: the write that it completes, and its outcome.
+pub(super) fn answered(ctx: &mut Ctx, stored: Stored) -> Option<(Written, Result<u64, ErrorCode>)> {
     let Stored { number, answer } = stored;
     let asked = ctx.io.own.answered(number).and_then(|asked| Written::try_from(asked).ok());
     if let Some(end) = ctx.io.states.mqtt.store.as_mut().filter(|end| end.looks == Some(number)) {
         // The thread logged its result.
         end.looks = None;
     }
-    if let Some(what) = asked {
-        // The thread logged the error.
-        let outcome = match (answer, &what) {
-            // The store lacks an earlier entry: this one is useless, and its waits must fail.
-            (Ok(Answer::Appended(number)), Written::Entry(_, _, wanted, _)) if number != *wanted => {
-                Err(ErrorCode::TimedOut)
-            }
-            (answer, _) => answer.map(|_| 0).map_err(|_| ErrorCode::TimedOut),
-        };
-        persist::written(ctx, what, outcome);
-    }
+    let written = asked?;
+    // The thread logged the error.
+    let outcome = match (answer, &written) {
+        // The store lacks an earlier entry: this one is useless, and its waits must fail.
+        (Ok(Answer::Appended(number)), Written::Entry(_, _, wanted, _)) if number != *wanted => {
+            Err(ErrorCode::TimedOut)
+        }
+        (answer, _) => answer.map(|_| 0).map_err(|_| ErrorCode::TimedOut),
+    };
+    Some((written, outcome))
 }
 
 /// Checks periodically that an idle store is reachable.
@@ -264,7 +231,7 @@ pub fn look(ctx: &mut Ctx) {
     let is_due =
         ctx.io.states.mqtt.store.as_ref().is_some_and(|end| end.shard == ShardId(0) && end.looks.is_none());
     if is_due {
-        let number = ctx.ask_store(nobody(), None);
+        let number = ask_store(ctx, nobody(), None);
         ctx.io.states.mqtt.store.as_mut().expect("it was asked").looks = Some(number);
     }
 }

@@ -1,10 +1,12 @@
 //! The thread that executes store requests of the shards in batches, so that they share a sync or a round
 //! trip.
+//!
+//! Invariant: each request has one reply, mailed to the requesting shard; replies to accepted requests keep
+//! their order.
 
-use super::Stored;
+use super::mail::{MqttMail, Stored};
 use crate::io::inbox::Post;
 use crate::io::log_lines::{Level, LogLines};
-use crate::mqtt::MqttMail;
 use hubsub_sessions::{Answer, Request, SessionStore, StoreError};
 use hubsub_types::ShardId;
 use serde::Serialize;
@@ -29,11 +31,11 @@ pub struct StoreThread {
 }
 
 /// A request of a shard.
-pub struct Asks {
-    pub shard: ShardId,
+struct Asks {
+    shard: ShardId,
     /// The shard's request number.
-    pub number: u32,
-    pub request: Request,
+    number: u32,
+    request: Request,
 }
 
 impl Asks {
@@ -50,6 +52,26 @@ impl Asks {
             Request::List { after, .. } => after.as_ref().map_or(0, |after| after.len()),
         };
         size_of::<Asks>() + bytes
+    }
+}
+
+/// A shard's handle to the store. The internal client numbers its requests and maps the replies.
+pub struct StoreEnd {
+    work: Arc<Work>,
+    pub shard: ShardId,
+    /// The number of an outstanding health check.
+    pub looks: Option<u32>,
+}
+
+impl StoreEnd {
+    #[must_use]
+    pub fn new(thread: &StoreThread, shard: ShardId) -> StoreEnd {
+        StoreEnd { work: Arc::clone(&thread.work), shard, looks: None }
+    }
+
+    /// Queues a request; a full queue is reported as the reply.
+    pub fn ask(&self, number: u32, request: Request) {
+        self.work.ask(Asks { shard: self.shard, number, request });
     }
 }
 
@@ -73,7 +95,7 @@ pub struct StoreStatus {
 }
 
 /// State shared by the thread and the shards.
-pub struct Work {
+struct Work {
     queue: Mutex<Queue>,
     came: Condvar,
     bytes_max: usize,
@@ -126,10 +148,6 @@ impl StoreThread {
         Ok(StoreThread { work, thread: Mutex::new(Some(thread)) })
     }
 
-    pub(super) fn work(&self) -> Arc<Work> {
-        Arc::clone(&self.work)
-    }
-
     /// The store's status for operators.
     #[must_use]
     pub fn status(&self) -> StoreStatus {
@@ -168,7 +186,7 @@ impl Work {
     }
 
     /// Queues a request, or replies that the queue is full.
-    pub fn ask(&self, asks: Asks) {
+    fn ask(&self, asks: Asks) {
         let weight = asks.weight();
         let mut queue = self.queue();
         if queue.is_stopping || (queue.bytes > 0 && queue.bytes + weight > self.bytes_max) {
@@ -246,7 +264,6 @@ mod tests {
     use crate::context::mail::Mail;
     use crate::control::Control;
     use crate::io::inbox::{Inbox, Inboxes};
-    use crate::mqtt::MqttMail;
     use hubsub_sessions::{Limits, Memory};
     use mio::{Poll, Token, Waker};
     use std::sync::mpsc::{Receiver, Sender, channel};
