@@ -80,7 +80,6 @@ pub struct Holder {
 
 impl Holder {
     /// A process that leads nothing yet.
-    #[must_use]
     pub fn new(me: Process, timing: Timing) -> Holder {
         Holder {
             me,
@@ -104,14 +103,10 @@ impl Holder {
         }
     }
 
-    /// The gate that shards check.
-    #[must_use]
     pub fn gate(&self) -> LeaseGate {
         self.gate.clone()
     }
 
-    /// Whether this process may lead a hub in a term now.
-    #[must_use]
     pub fn leads(&self, (hub, term): HubTerm, now: u64) -> bool {
         self.gate.may_lead(now) && self.covers.get(&hub) == Some(&term)
     }
@@ -124,7 +119,6 @@ impl Holder {
 
     // -- From Python's watches --
 
-    /// All hubs whose records name this process as their leader.
     pub fn routes(&mut self, routes: &[Route], now: u64, actions: &mut VecDeque<Action>) {
         let before =
             std::mem::replace(&mut self.routes, routes.iter().map(|route| (route.hub, route.term)).collect());
@@ -147,7 +141,6 @@ impl Holder {
 
     // -- From shards --
 
-    /// A shard no longer leads a hub in a term: the reply to [`Action::GiveUp`].
     pub fn gave_up(&mut self, pair: HubTerm, now: u64, actions: &mut VecDeque<Action>) {
         if self.stopping.remove(&pair) {
             self.note_given_up(pair);
@@ -212,7 +205,6 @@ impl Holder {
         if node == self.me.node { Some(now) } else { self.alone.get(&node).map(|alone| alone.until_us) }
     }
 
-    /// A node is now suspected, or no longer.
     pub fn suspects(&mut self, node: NodeId, is_suspected: bool) {
         if is_suspected {
             self.suspects.insert(node);
@@ -269,8 +261,6 @@ impl Holder {
         }
     }
 
-    /// The latest time at which `poll` must be called.
-    #[must_use]
     pub fn wake_at(&self) -> u64 {
         let request_at =
             if self.acknowledgement.acknowledged().is_some() { self.request_at_us } else { u64::MAX };

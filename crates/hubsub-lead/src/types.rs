@@ -34,7 +34,6 @@ impl Default for Timing {
 
 impl Timing {
     /// Why its times do not fit each other, if they do not.
-    #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {
         (self.silence_us + self.request_interval_us() >= self.lease_us)
             .then_some("leader leases end before silence is noticed")
@@ -53,7 +52,6 @@ impl Timing {
     }
 
     /// Interval between two requests: two of three may get lost.
-    #[must_use]
     pub fn request_interval_us(&self) -> u64 {
         self.lease_us / 3
     }
@@ -77,7 +75,6 @@ pub struct Beat {
 
 impl Beat {
     /// Whether it is no controller and hears none.
-    #[must_use]
     pub fn is_alone(&self) -> bool {
         self.controller_term == 0 && self.acknowledges == 0
     }

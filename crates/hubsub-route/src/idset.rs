@@ -10,7 +10,6 @@ use hashbrown::HashMap;
 /// Up to this length a look-up scans the slice.
 const SMALL: usize = 16;
 
-/// A set of handles, in one of three forms by its size.
 #[derive(Debug, Default)]
 pub enum IdSet {
     #[default]
@@ -30,7 +29,6 @@ pub struct Many {
 
 impl IdSet {
     /// The handles, in arbitrary order.
-    #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         match self {
             IdSet::Empty => &[],
@@ -39,17 +37,14 @@ impl IdSet {
         }
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.as_slice().len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    #[must_use]
     pub fn contains(&self, id: u32) -> bool {
         match self {
             IdSet::Many(many) => many.place(id).is_some(),

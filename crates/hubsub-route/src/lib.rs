@@ -99,7 +99,6 @@ pub struct Ticket {
 
 impl Ticket {
     /// Whether another node requested it.
-    #[must_use]
     pub fn is_of_node(&self) -> bool {
         matches!(self.asker, Asker::Node { .. })
     }
@@ -114,7 +113,6 @@ pub enum Asker {
     },
     /// A request of the control plane: its ticket and the item of its batch.
     Control {
-        /// The control plane's number.
         ticket: u64,
         /// Index in the batch.
         item: u32,
@@ -143,7 +141,6 @@ pub enum Asker {
     },
 }
 
-/// The outcome of a publish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Published {
     /// Subscribers in the whole room, including patterns.
@@ -156,7 +153,6 @@ pub struct Published {
 
 impl Published {
     /// The response to a repeated record.
-    #[must_use]
     pub fn again(position: Position) -> Published {
         Published { receivers: 0, position, is_duplicate: true }
     }
@@ -169,6 +165,8 @@ pub enum Outcome<T> {
     /// The response follows in another turn.
     Later,
 }
+
+pub type Reply<T> = Outcome<Result<T, ErrorCode>>;
 
 /// A response that was not known at once.
 #[derive(Clone, Debug)]

@@ -34,11 +34,9 @@ use hubsub_message::{Producer, Record};
 use hubsub_types::{ErrorCode, Limits, Position, ProducerId};
 use std::collections::VecDeque;
 
-/// Gapless sequences count from here: the first number is one above. Numbers from 2^63 on are those of
-/// relays, with gaps.
+/// Gapless sequences count from one above this. Numbers from 2^63 on are those of relays, with gaps.
 pub const GAPLESS: u64 = 1 << 62;
 
-/// The extent of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     pub records: u64,
@@ -58,13 +56,11 @@ impl Default for Window {
     }
 }
 
-/// A record in the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
     sequence: u64,
     /// Hash of its content.
     digest: u64,
-    /// Its offset in the hub's log.
     pub offset: u64,
     pub position: Position,
 }
@@ -82,7 +78,6 @@ struct Place {
     before: u64,
 }
 
-/// The duplicate window of a hub.
 #[derive(Debug, Default)]
 pub struct Producers {
     window: Window,
@@ -90,20 +85,16 @@ pub struct Producers {
     bytes: u64,
     /// Records in the window by producer, at least one each; sequences and offsets rise.
     known: HashMap<ProducerId, VecDeque<Known>, RandomState>,
-    /// The same records, by offset.
     places: VecDeque<Place>,
     digests: RandomState,
 }
 
 impl Producers {
-    #[must_use]
     pub fn new(window: Window) -> Producers {
         Producers { window, ..Producers::default() }
     }
 
-    /// The window of a log that is unreadable up to this offset: it refuses numbered records until it has
-    /// moved past the offset.
-    #[must_use]
+    /// The window of a log unreadable up to an offset: it refuses numbered records until it has passed it.
     pub fn damaged(window: Window, offset: u64) -> Producers {
         let place = Place { producer: NOBODY, offset, before: 0 };
         Producers { places: VecDeque::from([place]), ..Producers::new(window) }
@@ -171,19 +162,15 @@ impl Producers {
         }
     }
 
-    /// The number of records in the window.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Hash of the content in which a repeat must be equal. Its publisher may differ: that is the
-    /// connection's.
+    /// Hash of the content in which a repeat must be equal; its publisher may be another connection.
     fn digest(&self, record: &Record) -> u64 {
         self.digests.hash_one((record.namespace, record.topic(), record.payload(), &record.headers))
     }
@@ -195,23 +182,19 @@ fn may_follow(last: u64, sequence: u64) -> Result<(), ErrorCode> {
     if is_gapless && sequence != last + 1 { Err(ErrorCode::SequenceAhead) } else { Ok(()) }
 }
 
-/// Releases memory of a list that was much longer.
 fn shrink<T>(list: &mut VecDeque<T>) {
     if list.capacity() > 16 && list.len() < list.capacity() / 4 {
         list.shrink_to(list.capacity() / 2);
     }
 }
 
-/// The size of a record in a window: its size in a log, including the name of its room even if that is its
-/// topic.
-#[must_use]
+/// The size of a record in a window: that in a log which includes the name of the room.
 pub fn log_bytes(room: usize, topic: usize, publisher: usize, headers: usize, payload: usize) -> u64 {
     const HEAD: usize = 80;
     (HEAD + room + topic + publisher + headers + payload) as u64
 }
 
 /// As `log_bytes`, for a record that is not in a log yet.
-#[must_use]
 pub fn log_bytes_of(room: usize, record: &Record) -> u64 {
     const NAME_MAX: usize = u16::MAX as usize;
     let headers = record.headers.iter().flat_map(|headers| headers.iter());

@@ -11,11 +11,9 @@ use hubsub_types::{Class, OnSlow, ShardId};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The receivers of a record.
 pub(super) struct Audience {
     /// Other shards, and nodes, that get it.
     pub(super) holders: HolderSet,
-    /// Whether this shard gets it.
     pub(super) is_local: bool,
     /// Subscribers in the whole room, patterns included.
     pub(super) receivers: u64,
@@ -79,8 +77,7 @@ impl Broker {
         }
     }
 
-    /// A committed record for the connections of this shard, if the shard knows the room by the revision at
-    /// which the record was committed.
+    /// As `fan_out`, if this shard knows the room by the revision at which the record was committed.
     pub(super) fn fan_out_current(
         &mut self,
         id: TopicId,
@@ -101,8 +98,7 @@ impl Broker {
         has_patterns.then(|| self.patterns.matching(topic))
     }
 
-    /// A committed record for the connections of this shard: first those subscribed to the topic, then those
-    /// with a matching pattern.
+    /// A committed record for this shard's connections: subscribers of the topic, then of matching patterns.
     pub(super) fn fan_out(
         &mut self,
         id: TopicId,

@@ -4,7 +4,7 @@
 use super::Broker;
 use super::subscribe::RESUMED_TIMES;
 use super::unconfirmed::UnheldPattern;
-use crate::{Msg, Outcome, Sink, Ticket};
+use crate::{Msg, Outcome, Reply, Sink, Ticket};
 use hubsub_types::names::{Matcher, pattern_len};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ impl Broker {
         conn: ConnKey,
         pattern: &[u8],
         sink: &mut impl Sink,
-    ) -> Outcome<Result<(), ErrorCode>> {
+    ) -> Reply<()> {
         self.hold_pattern(ticket, conn, pattern, true, sink)
     }
 
@@ -29,7 +29,7 @@ impl Broker {
         conn: ConnKey,
         pattern: &[u8],
         sink: &mut impl Sink,
-    ) -> Outcome<Result<(), ErrorCode>> {
+    ) -> Reply<()> {
         self.hold_pattern(ticket, conn, pattern, false, sink)
     }
 
@@ -40,7 +40,7 @@ impl Broker {
         pattern: &[u8],
         is_new: bool,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<(), ErrorCode>> {
+    ) -> Reply<()> {
         if pattern_len(pattern) as u64 > self.limits.pattern_bytes_max {
             return Outcome::Now(Err(ErrorCode::PatternLength));
         }
@@ -80,8 +80,7 @@ impl Broker {
         Outcome::Later
     }
 
-    /// Whether the search cost with this pattern stays within `patterns_search_max`; always true for a
-    /// pattern without a search.
+    /// Whether the search cost with this pattern stays within `patterns_search_max`.
     pub(super) fn has_search_for(&self, pattern: &[u8]) -> bool {
         let Matcher::Glob(glob) = Matcher::of_pattern(pattern) else { return true };
         let search = glob.search();
@@ -105,7 +104,6 @@ impl Broker {
         true
     }
 
-    #[must_use]
     pub fn patterns_of(&self, conn: ConnKey) -> Vec<Arc<[u8]>> {
         let ids = self.clients.get(conn.index).pattern_ids();
         ids.map(|id| Arc::clone(&self.patterns.get(id).source)).collect()

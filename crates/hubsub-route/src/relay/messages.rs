@@ -8,12 +8,9 @@ use hubsub_message::{AskId, Names, NodeMessage, Record};
 use hubsub_types::{ErrorCode, HubId, NodeId, Position, Seq, Term};
 use std::sync::Arc;
 
-/// The leader of a hub in the term that a node's message names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admit {
-    /// This node leads the hub.
     Here,
-    /// The sender leads the hub.
     Sender,
     /// Unknown yet: the term is not known here.
     Early,
@@ -66,7 +63,6 @@ impl Relay {
         }
     }
 
-    /// Replies to a read.
     pub fn answer_read(
         &mut self,
         (to, hub): (NodeId, HubId),
@@ -82,12 +78,10 @@ impl Relay {
     }
 
     /// As `leader_of`, unless the leader has refused a request and is to be asked later.
-    #[must_use]
     pub fn ready_leader_of(&self, slot: u16) -> Option<NodeId> {
         self.leader_of(slot).filter(|_| self.hub(slot).retry_ms == u64::MAX)
     }
 
-    /// The next number for a request of this shard.
     pub fn next_ask(&mut self) -> AskId {
         self.last_ask += 1;
         AskId::new(self.last_ask, self.shard)
@@ -154,8 +148,7 @@ impl Relay {
         })
     }
 
-    /// The last seq that was due to a node before this record, which is due now. Without an entry, all
-    /// earlier records were due.
+    /// The last seq that was due to a node before this one. Without an entry, all were due.
     pub fn was_due(&mut self, room: RoomHandle, place: u16, seq: Seq) -> Seq {
         let of_room = self.due.entry(room).or_default();
         match of_room.iter_mut().find(|(other, _)| *other == place) {
@@ -179,7 +172,6 @@ impl Relay {
 }
 
 /// The number of a node's request to a hub; none: it expects no reply if it cannot be served.
-#[must_use]
 pub fn ask_of(message: &NodeMessage) -> AskId {
     match *message {
         NodeMessage::Publish { ask, .. }

@@ -35,7 +35,6 @@ pub struct Owner {
 
 impl Owner {
     /// Decodes the owner of an entry; none if the entry has none.
-    #[must_use]
     pub fn of(row: &Record) -> Option<Owner> {
         let (_, value) = row.headers.as_deref()?.iter().find(|(name, _)| **name == *OWNER)?;
         let mut words = value.split(' ');
@@ -67,7 +66,6 @@ impl Owner {
     }
 }
 
-/// The owners of the sessions in one hub.
 #[derive(Debug, Default)]
 pub struct Owners {
     /// By the rooms of their entries.
@@ -88,8 +86,7 @@ impl Owners {
         if self.sessions.get(record.topic()).is_some_and(is_refused) {
             return false;
         }
-        // A record that deletes the entry may be in flight: until it is persisted, this owner is the last
-        // one.
+        // A record that deletes the entry may be in flight: until then, this owner is the last one.
         self.sessions.insert(record.topic().into(), owner);
         true
     }

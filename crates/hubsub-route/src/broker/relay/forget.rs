@@ -8,13 +8,12 @@
 use super::Broker;
 use crate::Sink;
 use crate::places::{Changed, UNPLACED};
-use crate::relay::state::HubState;
+use crate::relay::HubState;
 use hubsub_types::{HubId, Term};
 
 impl Broker {
     /// The unused ones among rooms of a hub whose home is here: this process leads the hub in that term, and
     /// has neither subscribers nor records of the room in memory.
-    #[must_use]
     pub fn unused_rooms(
         &self,
         (hub, term): (HubId, Term),
