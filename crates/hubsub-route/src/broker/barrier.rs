@@ -68,18 +68,17 @@ impl Broker {
 
     /// A flush barrier of this shard, for a shard. Shard 0 also requests the other nodes, if `nodes` is set.
     pub(super) fn settle_for(&mut self, from: ShardId, number: u32, nodes: bool, sink: &mut impl Sink) {
-        let relay = &mut self.relay;
         let asks_nodes = nodes && self.shard == ShardId(0);
-        let reached: Vec<NodeId> = relay.peers.reached(PATTERNS).filter(|_| asks_nodes).collect();
+        let reached: Vec<NodeId> = self.relay.peers.reached(PATTERNS).filter(|_| asks_nodes).collect();
         let (from, number) = if reached.is_empty() {
             (from, number)
         } else {
             (self.shard, self.barriers.begin(1 + reached.len(), Then::Shard(from, number)))
         };
         for node in reached {
-            let ask = relay.next_ask();
+            let ask = self.relay.next_ask();
             self.barriers.asked.insert(ask, (node, number));
-            relay.peers.send(node, PATTERNS, NodeMessage::SettleAsk { ask }, sink);
+            self.relay.peers.send(node, PATTERNS, NodeMessage::SettleAsk { ask }, sink);
         }
         if let Some(waits) = self.retaining.wait(Waits::All(from, number)) {
             self.answer_waiting(waits, sink);

@@ -53,17 +53,16 @@ impl Broker {
             self.slot_of_topic(id) == Some(slot)
         });
         self.backlog = backlog;
-        let relay = &mut self.relay;
         let mut refused = Vec::new();
         for (ticket, record) in of_hub.into_iter().rev() {
-            if relay.is_full(record.weight()) {
+            if self.relay.is_full(record.weight()) {
                 refused.push(ticket);
                 continue;
             }
-            relay.first_number -= 1;
-            relay.park(
+            self.relay.first_number -= 1;
+            self.relay.park(
                 slot,
-                Parked { number: relay.first_number, ticket, record, since_ms: turn.now.mono_ms },
+                Parked { number: self.relay.first_number, ticket, record, since_ms: turn.now.mono_ms },
             );
         }
         for ticket in refused.into_iter().rev() {
@@ -88,11 +87,10 @@ impl Broker {
     /// Whether a publish or a subscription waits here for its commit delay, a leader, or the place of its
     /// room. A due time alone does not show that: its request may be complete.
     pub fn is_waiting(&self) -> bool {
-        let relay = &self.relay;
         self.backlog.due_ms().is_some()
-            || !relay.parked.is_empty()
-            || relay.upstreams.attaches() > 0
-            || !relay.misses.parked.is_empty()
+            || !self.relay.parked.is_empty()
+            || self.relay.upstreams.attaches() > 0
+            || !self.relay.misses.parked.is_empty()
     }
 
     pub fn commit_due(&mut self, now: Now, sink: &mut impl Sink) {

@@ -118,14 +118,13 @@ impl Broker {
         }
         self.drop_reads(slot, &name, turn);
         self.drop_resume(room);
-        let relay = &mut self.relay;
-        relay.requests.retain(|_, in_flight| match &in_flight.what {
+        self.relay.requests.retain(|_, in_flight| match &in_flight.what {
             Request::Interest(asked) => asked.room != room,
             Request::Hole(of) => *of != room,
             _ => true,
         });
-        relay.due.remove(&room);
-        relay.holes.suspects.remove(&room);
+        self.relay.due.remove(&room);
+        self.relay.holes.suspects.remove(&room);
         self.rooms.forget_moved(room);
         if is_moved {
             for shard in self.requeue(&name, None, turn) {
@@ -205,14 +204,13 @@ impl Broker {
     fn drop_reads(&mut self, slot: u16, name: &[u8], turn: &mut Turn<impl Sink>) {
         let classes = Arc::clone(&self.classes);
         let is_of = |read: &Read| *read.room_name(&classes) == *name;
-        let relay = &mut self.relay;
         let mut reads = Vec::new();
-        let waiting = std::mem::take(&mut relay.hub_mut(slot).reads);
+        let waiting = std::mem::take(&mut self.relay.hub_mut(slot).reads);
         let (gone, stay): (Vec<Read>, Vec<Read>) = waiting.into_iter().partition(is_of);
-        relay.hub_mut(slot).reads = stay;
+        self.relay.hub_mut(slot).reads = stay;
         reads.extend(gone);
         let is_meant = |in_flight: &InFlight| matches!(&in_flight.what, Request::Read(read) if is_of(read));
-        for ask in relay.requests_where(is_meant) {
+        for ask in self.relay.requests_where(is_meant) {
             if let Some(InFlight { what: Request::Read(read), .. }) = self.relay.take(ask) {
                 reads.push(*read);
             }

@@ -62,10 +62,9 @@ impl Broker {
         if self.traces.is_on() {
             self.trace_step(ticket, StepKind::Waits, turn.sink);
         }
-        let relay = &mut self.relay;
-        if relay.hub(slot).leader == Leader::Me {
+        if self.relay.hub(slot).leader == Leader::Me {
             // Earlier publishes are examined in a moment; it may be committed and answered then.
-            relay.is_held_up = true;
+            self.relay.is_held_up = true;
         } else {
             self.push_queue(slot, turn);
         }
@@ -127,9 +126,8 @@ impl Broker {
                     if first.number < hub.sent && hub.in_flight > 0 && self.is_before_sent(slot) {
                         break;
                     }
-                    let relay = &mut self.relay;
-                    if !relay.peers.flows(node, id, turn.sink) {
-                        relay.is_held_up = true;
+                    if !self.relay.peers.flows(node, id, turn.sink) {
+                        self.relay.is_held_up = true;
                         break;
                     }
                     self.send_first(slot, node, turn.sink);
@@ -141,15 +139,14 @@ impl Broker {
 
     /// Whether later publishes of the same shard and room as the first waiting one are in flight.
     fn is_before_sent(&self, slot: u16) -> bool {
-        let relay = &self.relay;
-        let Some(first) = relay.hub(slot).queue.front() else { return false };
+        let Some(first) = self.relay.hub(slot).queue.front() else { return false };
         let room = self.classes.room(first.record.topic());
         let is_later = |what: &Request| {
             matches!(what, Request::Publish(sent) if sent.number > first.number
                 && sent.ticket.shard == first.ticket.shard
                 && self.classes.room(sent.record.topic()) == room)
         };
-        relay.requests.values().any(|in_flight| in_flight.slot == slot && is_later(&in_flight.what))
+        self.relay.requests.values().any(|in_flight| in_flight.slot == slot && is_later(&in_flight.what))
     }
 
     fn send_first(&mut self, slot: u16, to: NodeId, sink: &mut impl Sink) {
@@ -207,15 +204,14 @@ impl Broker {
 
     /// Counts publishes in flight to former leaders again after a change of a hub's route.
     pub(crate) fn count_former(&mut self, slot: u16, now: Now) {
-        let relay = &mut self.relay;
-        let former = relay.former_publishes(slot, |_| true).len();
+        let former = self.relay.former_publishes(slot, |_| true).len();
         let until_ms = now.mono_ms + FORMER_MS;
         if former > 0 {
-            relay.wake_by(until_ms);
+            self.relay.wake_by(until_ms);
         }
-        let hub = relay.hub_mut(slot);
+        let hub = self.relay.hub_mut(slot);
         (hub.former, hub.former_until_ms) = (former, until_ms);
-        relay.settle(slot);
+        self.relay.settle(slot);
     }
 
     /// Refuses publishes that have waited too long. A numbered one may have been sent.
@@ -299,13 +295,12 @@ impl Broker {
         published: Result<Published, ErrorCode>,
         sink: &mut impl Sink,
     ) {
-        let relay = &mut self.relay;
         let message = match published {
             Ok(Published { receivers, position, is_duplicate: again }) => {
                 NodeMessage::Published { ask, again, position, receivers }
             }
             Err(code) => NodeMessage::Denied { ask, code },
         };
-        relay.peers.send(to, hub, message, sink);
+        self.relay.peers.send(to, hub, message, sink);
     }
 }

@@ -16,9 +16,8 @@ impl Broker {
 
     /// This process has given up its leader lease of a hub, in a term that its route may still name.
     pub fn gave_up(&mut self, hub: HubId, term: Term, sink: &mut impl Sink) {
-        let relay = &self.relay;
-        let Some(slot) = relay.slot_of(hub) else { return };
-        let state = relay.hub(slot);
+        let Some(slot) = self.relay.slot_of(hub) else { return };
+        let state = self.relay.hub(slot);
         if (state.term, state.leader) == (term, Leader::Me) && !state.serves {
             self.send_over(slot, term, sink);
         }
@@ -27,9 +26,8 @@ impl Broker {
     /// This process has the leader lease of a hub. If it gave it up in the same term before, rooms begin new
     /// epochs: other nodes were notified that the previous ones are complete.
     pub fn took_up(&mut self, hub: HubId, term: Term, now: Now, sink: &mut impl Sink) {
-        let relay = &mut self.relay;
-        let Some(slot) = relay.slot_of(hub) else { return };
-        let state = relay.hub_mut(slot);
+        let Some(slot) = self.relay.slot_of(hub) else { return };
+        let state = self.relay.hub_mut(slot);
         let sent_over = Some((state.watchers.life, term));
         if (state.term, state.leader) == (term, Leader::Me) && state.handover.sent_over == sent_over {
             self.begin_new_epoch(slot, &mut Turn { now, sink });
@@ -40,19 +38,18 @@ impl Broker {
     /// Notifies other nodes, once, that a term commits nothing more; not while records wait for a log.
     pub(crate) fn send_over(&mut self, slot: u16, term: Term, sink: &mut impl Sink) {
         let waits = self.rooms.hubs.get(slot).log.as_ref().is_some_and(|log| log.pending() > 0);
-        let relay = &mut self.relay;
-        let state = relay.hub_mut(slot);
+        let state = self.relay.hub_mut(slot);
         let (hub, life) = (state.id, state.watchers.life);
         state.watched.ends_own(term);
         if waits || state.handover.sent_over.replace((life, term)) == Some((life, term)) {
             return;
         }
-        let nodes: Vec<NodeId> = relay.peers.reached(hub).collect();
+        let nodes: Vec<NodeId> = self.relay.peers.reached(hub).collect();
         for node in nodes {
-            let watchers = &relay.hub(slot).watchers;
+            let watchers = &self.relay.hub(slot).watchers;
             let (expected, committed) = (watchers.due(node), watchers.commits());
             let end = LeadershipEnd { epoch: life, expected, committed };
-            relay.peers.send(node, hub, NodeMessage::LeadershipEnded { hub, term, end }, sink);
+            self.relay.peers.send(node, hub, NodeMessage::LeadershipEnded { hub, term, end }, sink);
         }
     }
 
@@ -61,10 +58,9 @@ impl Broker {
     /// This node leads a hub from now on: publishes wait for the interest of other nodes.
     pub(crate) fn wait_for_interest(&mut self, slot: u16, now: Now) {
         let until_ms = now.mono_ms + REGISTER_MS;
-        let relay = &mut self.relay;
-        relay.wake_by(until_ms);
-        relay.hub_mut(slot).handover.interest_wait = Some(InterestWait::new(until_ms));
-        relay.settle(slot);
+        self.relay.wake_by(until_ms);
+        self.relay.hub_mut(slot).handover.interest_wait = Some(InterestWait::new(until_ms));
+        self.relay.settle(slot);
     }
 
     /// Stops waiting if all responsive nodes have registered and their patterns are here, or in time.
@@ -114,18 +110,17 @@ impl Broker {
         let class = self.relay.hub(slot).class;
         let is_logged = self.classes.get(class).durability.is_logged();
         loop {
-            let relay = &mut self.relay;
-            let hub = relay.hub(slot);
+            let hub = self.relay.hub(slot);
             let Some(&route) = hub.handover.routes.front() else { return };
             let waits = !is_logged
-                && matches!(hub.leader, Leader::Node(former) if relay.peers.reaches(former, hub.id)
+                && matches!(hub.leader, Leader::Node(former) if self.relay.peers.reaches(former, hub.id)
                 && !turn.sink.node_is_silent(former, hub.id)
                 && !hub.watched.is_over(hub.term));
             let until_ms = hub.handover.routes_until_ms;
             if waits && turn.now.mono_ms < until_ms && hub.handover.routes.len() <= ROUTES_MAX {
-                return relay.wake_by(until_ms);
+                return self.relay.wake_by(until_ms);
             }
-            let handover = &mut relay.hub_mut(slot).handover;
+            let handover = &mut self.relay.hub_mut(slot).handover;
             handover.routes.pop_front();
             handover.routes_until_ms = turn.now.mono_ms + OVER_MS;
             self.apply_route(slot, route, turn);
@@ -134,9 +129,8 @@ impl Broker {
 
     /// Whether the leader has confirmed all interest that ever was, and no room of the hub has a hole.
     pub(crate) fn is_confirmed(&self, slot: u16) -> bool {
-        let relay = &self.relay;
-        let is_open = relay.holes.rooms.keys().any(|&room| self.rooms.slot_of_room(room) == Some(slot));
-        let mut topics = relay.upstreams.by_topic.values().filter(|up| up.slot == slot);
+        let is_open = self.relay.holes.rooms.keys().any(|&room| self.rooms.slot_of_room(room) == Some(slot));
+        let mut topics = self.relay.upstreams.by_topic.values().filter(|up| up.slot == slot);
         !is_open && topics.all(|up| up.is_confirmed || !up.was_confirmed)
     }
 
@@ -163,10 +157,9 @@ impl Broker {
 
     /// Notifies the leader that all interest in a hub's rooms is registered; sent after that interest.
     pub(crate) fn send_synced(&mut self, slot: u16, sink: &mut impl Sink) {
-        let relay = &mut self.relay;
-        if let Some(to) = relay.leader_of(slot) {
-            let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
-            relay.peers.send(to, hub, NodeMessage::InterestSynced { hub, term }, sink);
+        if let Some(to) = self.relay.leader_of(slot) {
+            let (hub, term) = (self.relay.hub(slot).id, self.relay.hub(slot).term);
+            self.relay.peers.send(to, hub, NodeMessage::InterestSynced { hub, term }, sink);
         }
     }
 
@@ -199,10 +192,9 @@ impl Broker {
             if due_ms > turn.now.mono_ms {
                 return self.relay.wake_by(due_ms);
             }
-            let relay = &mut self.relay;
-            if let Some(Early { from, message, .. }) = relay.hubs[usize::from(slot)].early.pop_front() {
-                relay.early.remove(message.weight());
-                relay.refuse(from, slot, &message, turn.sink);
+            if let Some(Early { from, message, .. }) = self.relay.hubs[usize::from(slot)].early.pop_front() {
+                self.relay.early.remove(message.weight());
+                self.relay.refuse(from, slot, &message, turn.sink);
                 self.lack_if(slot, message.is_of_leader());
             }
         }

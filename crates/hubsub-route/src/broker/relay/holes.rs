@@ -16,8 +16,7 @@ impl Broker {
     /// Whether any topic of a room was ever confirmed here.
     pub(crate) fn is_followed(&mut self, room: RoomHandle) -> bool {
         let topics = self.rooms.topics_of(room);
-        let relay = &mut self.relay;
-        topics.iter().any(|key| relay.upstreams.by_topic.get(key).is_some_and(|up| up.was_confirmed))
+        topics.iter().any(|key| self.relay.upstreams.by_topic.get(key).is_some_and(|up| up.was_confirmed))
     }
 
     /// A room first reads up to a seq, or reports the gap; `held` follows.
@@ -36,8 +35,8 @@ impl Broker {
     pub(crate) fn resume_room(&mut self, room: RoomHandle, turn: &mut Turn<impl Sink>) {
         let here = self.rooms.position(room);
         let may_lack = self.rooms.get(room).is_some() && !self.lacks_nothing(room);
-        let relay = &mut self.relay;
-        let Some(resume) = relay.holes.rooms.get(&room).filter(|it| it.pending == 0 && it.read.is_none())
+        let Some(resume) =
+            self.relay.holes.rooms.get(&room).filter(|it| it.pending == 0 && it.read.is_none())
         else {
             return;
         };

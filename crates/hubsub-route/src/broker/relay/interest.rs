@@ -52,14 +52,13 @@ impl Broker {
         // One request resumes the topic; another one is for a subscriber that came meanwhile.
         let resumes = up.was_confirmed && of.is_none() && !up.is_confirmed && up.asked == AskId::NONE;
         let (known, count) = (self.rooms.position(room), self.count_of(room, key));
-        let relay = &mut self.relay;
-        let Some(to) = relay.ready_leader_of(slot) else { return };
+        let Some(to) = self.relay.ready_leader_of(slot) else { return };
         let start = of.map_or(Start::Live, |(_, _, start)| start);
         let of = of.map(|(from, id, _)| (from, id));
         let what = Request::Interest(InterestRequest { room, key: key.clone(), known, resumes, of });
         let message = |ask, hub, term| NodeMessage::Interest { ask, hub, term, names, count, known, start };
-        let ask = relay.request((to, slot), what, message, sink);
-        let up = relay.upstreams.by_topic.get_mut(key).expect("looked up above");
+        let ask = self.relay.request((to, slot), what, message, sink);
+        let up = self.relay.upstreams.by_topic.get_mut(key).expect("looked up above");
         if !up.is_confirmed && up.asked == AskId::NONE {
             up.asked = ask;
         }
@@ -103,9 +102,8 @@ impl Broker {
         }
         for room in self.rooms.of_hub(slot) {
             let is_known = self.rooms.position(room).epoch.0 != 0;
-            let relay = &mut self.relay;
-            if is_known && !relay.holes.rooms.contains_key(&room) {
-                relay.holes.suspects.insert(room);
+            if is_known && !self.relay.holes.rooms.contains_key(&room) {
+                self.relay.holes.suspects.insert(room);
             }
         }
         for key in &keys {
@@ -136,8 +134,7 @@ impl Broker {
             && !relay.holes.rooms.contains_key(&room)
             && (here.epoch, there.seq > here.seq) == (there.epoch, true)
         {
-            let relay = &mut self.relay;
-            relay.holes.rooms.entry(room).or_default().upto = there.seq;
+            self.relay.holes.rooms.entry(room).or_default().upto = there.seq;
         }
         if asked.resumes && here.epoch != there.epoch {
             self.begin_unseen(room, there, turn);
@@ -181,8 +178,7 @@ impl Broker {
             }
         }
         let here = self.rooms.position(room);
-        let relay = &mut self.relay;
-        let Some(up) = relay.upstreams.by_topic.get_mut(&key) else { return };
+        let Some(up) = self.relay.upstreams.by_topic.get_mut(&key) else { return };
         if up.asked == ask {
             (up.is_confirmed, up.was_confirmed, up.epoch) = (true, true, here.epoch);
         }
@@ -191,7 +187,7 @@ impl Broker {
             Some((from, id)) if (waiting.from, waiting.attach.id) == (from, id) => true,
             _ => is_confirmed && waiting.attach.start == Start::Live,
         };
-        for WaitingAttach { attach, from, .. } in relay.upstreams.take_waiting(&key, answered) {
+        for WaitingAttach { attach, from, .. } in self.relay.upstreams.take_waiting(&key, answered) {
             let is_named = of == Some((from, attach.id));
             let attached = match is_named {
                 // Records that arrived meanwhile bypassed the subscription.
@@ -243,13 +239,12 @@ impl Broker {
         code: ErrorCode,
         turn: &mut Turn<impl Sink>,
     ) {
-        let relay = &mut self.relay;
         let is_meant = |waiting: &WaitingAttach| match asked.of {
             Some(of) => (waiting.from, waiting.attach.id) == of,
             None => waiting.attach.start == Start::Live,
         };
-        let refused = relay.upstreams.take_waiting(&asked.key, is_meant);
-        let Some(up) = relay.upstreams.by_topic.get_mut(&asked.key) else { return };
+        let refused = self.relay.upstreams.take_waiting(&asked.key, is_meant);
+        let Some(up) = self.relay.upstreams.by_topic.get_mut(&asked.key) else { return };
         up.asked = AskId::NONE;
         up.is_confirmed = up.is_confirmed && asked.of.is_some();
         let stays = up.was_confirmed || !up.waiting.is_empty();
@@ -289,9 +284,8 @@ impl Broker {
         }
         let names = self.names_of(&key);
         let known = self.rooms.position(room);
-        let relay = &mut self.relay;
-        let Some(up) = relay.upstreams.remove(&key) else { return };
-        relay.send_no_interest(up.slot, names, known, turn.sink);
+        let Some(up) = self.relay.upstreams.remove(&key) else { return };
+        self.relay.send_no_interest(up.slot, names, known, turn.sink);
         self.leave_resume(room, &key, turn);
         if self.matching(key.0, &key.1).is_none_or(|patterns| patterns.is_empty()) {
             self.rooms.forget_unused(room);
@@ -317,9 +311,8 @@ impl Broker {
             }
             let (slot, room) = (up.slot, up.room);
             let (names, count) = (self.names_of(&key), self.count_of(room, &key));
-            let relay = &mut self.relay;
-            let Some(to) = relay.leader_of(slot) else { continue };
-            relay.send((to, slot), |hub, term| NodeMessage::Counts { hub, term, names, count }, sink);
+            let Some(to) = self.relay.leader_of(slot) else { continue };
+            self.relay.send((to, slot), |hub, term| NodeMessage::Counts { hub, term, names, count }, sink);
         }
     }
 
@@ -340,11 +333,10 @@ impl Broker {
 
     /// A topic is not followed any more: its room does not wait for it.
     fn leave_resume(&mut self, room: RoomHandle, key: &TopicKey, turn: &mut Turn<impl Sink>) {
-        let relay = &mut self.relay;
         let is_of = |it: &InFlight| matches!(&it.what, Request::Interest(asked) if asked.key == *key && asked.resumes);
-        for ask in relay.requests_where(is_of) {
-            relay.take(ask);
-            if let Some(resume) = relay.holes.rooms.get_mut(&room) {
+        for ask in self.relay.requests_where(is_of) {
+            self.relay.take(ask);
+            if let Some(resume) = self.relay.holes.rooms.get_mut(&room) {
                 resume.pending = resume.pending.saturating_sub(1);
             }
         }

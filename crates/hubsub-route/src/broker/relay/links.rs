@@ -24,17 +24,15 @@ impl Broker {
     /// A link has ended: requests in flight on it are lost, and the node's interest over it is removed.
     pub fn node_down(&mut self, node: NodeId, link: u16, now: Now, sink: &mut impl Sink) {
         let turn = &mut Turn { now, sink };
-        let relay = &mut self.relay;
-        let uses = |hub: HubId| relay.peers.uses(node, hub, link);
+        let uses = |hub: HubId| self.relay.peers.uses(node, hub, link);
         let slots: Vec<u16> =
-            (0u16..).zip(&relay.hubs).filter(|(_, hub)| uses(hub.id)).map(|(slot, _)| slot).collect();
+            (0u16..).zip(&self.relay.hubs).filter(|(_, hub)| uses(hub.id)).map(|(slot, _)| slot).collect();
         for &slot in &slots {
             self.forget_requests(node, slot);
         }
-        let relay = &mut self.relay;
-        relay.peers.down(node, link);
+        self.relay.peers.down(node, link);
         let of_link = |in_flight: &InFlight| in_flight.to == node && slots.contains(&in_flight.slot);
-        for ask in relay.requests_where(of_link) {
+        for ask in self.relay.requests_where(of_link) {
             self.lose(ask, turn.sink);
         }
         self.forget_missing(node, link);
@@ -94,10 +92,9 @@ impl Broker {
 
     /// Slots of hubs of this shard that a node leads over this link.
     pub(crate) fn slots_of(&self, node: NodeId, link: u16) -> Vec<u16> {
-        let relay = &self.relay;
         let is_meant = |hub: &crate::relay::HubState| {
-            hub.leader == Leader::Node(node) && relay.peers.uses(node, hub.id, link)
+            hub.leader == Leader::Node(node) && self.relay.peers.uses(node, hub.id, link)
         };
-        (0u16..).zip(&relay.hubs).filter(|(_, hub)| is_meant(hub)).map(|(slot, _)| slot).collect()
+        (0u16..).zip(&self.relay.hubs).filter(|(_, hub)| is_meant(hub)).map(|(slot, _)| slot).collect()
     }
 }

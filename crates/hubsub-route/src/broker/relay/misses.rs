@@ -144,14 +144,13 @@ impl Broker {
         what: Missing,
         turn: &mut Turn<impl Sink>,
     ) -> Result<(), Missing> {
-        let relay = &mut self.relay;
-        let (limits, weight) = (relay.limits, what.weight());
-        let parked = &mut relay.misses.parked;
+        let (limits, weight) = (self.relay.limits, what.weight());
+        let parked = &mut self.relay.misses.parked;
         if parked.is_full(weight, (limits.parked_max, limits.parked_bytes_max)) {
             return Err(what);
         }
         parked.add(weight);
-        if !relay.misses.rooms.contains_key(&room) && self.topics.is_unheard(&room) {
+        if !self.relay.misses.rooms.contains_key(&room) && self.topics.is_unheard(&room) {
             // If the room's topics have a home already, nothing more is sent there, to overtake this request.
             let topics = self.topics.of_room(&room).into_iter();
             let home = topics.map(|id| self.topics.get(id).shard).find(|&shard| shard != NOWHERE);
@@ -159,10 +158,9 @@ impl Broker {
                 self.leave_room(&room, home, turn);
             }
         }
-        let relay = &mut self.relay;
         let until_ms = turn.now.mono_ms + limits.parked_ms;
-        relay.wake_by(until_ms);
-        let miss = relay.misses.rooms.entry(Arc::clone(&room)).or_insert_with(|| Miss::new(until_ms));
+        self.relay.wake_by(until_ms);
+        let miss = self.relay.misses.rooms.entry(Arc::clone(&room)).or_insert_with(|| Miss::new(until_ms));
         miss.makes |= !what.is_question();
         miss.waits.push_back(what);
         self.request_place(&room, turn.sink);
@@ -174,11 +172,10 @@ impl Broker {
         if back.is_empty() {
             return;
         }
-        let relay = &mut self.relay;
-        let until_ms = now.mono_ms + relay.limits.parked_ms;
-        relay.wake_by(until_ms);
-        back.iter().for_each(|what| relay.misses.parked.add(what.weight()));
-        let miss = relay.misses.rooms.entry(Arc::clone(room)).or_insert_with(|| Miss::new(until_ms));
+        let until_ms = now.mono_ms + self.relay.limits.parked_ms;
+        self.relay.wake_by(until_ms);
+        back.iter().for_each(|what| self.relay.misses.parked.add(what.weight()));
+        let miss = self.relay.misses.rooms.entry(Arc::clone(room)).or_insert_with(|| Miss::new(until_ms));
         miss.makes = true;
         back.into_iter().rev().for_each(|what| miss.waits.push_front(what));
     }
@@ -210,15 +207,14 @@ impl Broker {
     }
 
     fn take_miss_of(&mut self, room: &[u8], is_meant: impl Fn(&Missing) -> bool) -> VecDeque<Missing> {
-        let relay = &mut self.relay;
-        let Some(miss) = relay.misses.rooms.get_mut(room) else { return VecDeque::new() };
+        let Some(miss) = self.relay.misses.rooms.get_mut(room) else { return VecDeque::new() };
         let (taken, waits) = std::mem::take(&mut miss.waits).into_iter().partition(is_meant);
         miss.waits = waits;
         if miss.waits.is_empty() {
-            relay.misses.rooms.remove(room);
+            self.relay.misses.rooms.remove(room);
         }
         let taken: VecDeque<Missing> = taken;
-        taken.iter().for_each(|what| relay.misses.parked.remove(what.weight()));
+        taken.iter().for_each(|what| self.relay.misses.parked.remove(what.weight()));
         taken
     }
 
@@ -286,16 +282,15 @@ impl Broker {
     }
 
     pub(crate) fn expire_misses(&mut self, turn: &mut Turn<impl Sink>) {
-        let relay = &mut self.relay;
         let (mut due_ms, mut over) = (u64::MAX, Vec::new());
-        for (room, miss) in &relay.misses.rooms {
+        for (room, miss) in &self.relay.misses.rooms {
             if miss.until_ms <= turn.now.mono_ms {
                 over.push(Arc::clone(room));
             } else {
                 due_ms = due_ms.min(miss.until_ms);
             }
         }
-        relay.wake_by(due_ms);
+        self.relay.wake_by(due_ms);
         // A deterministic order, independent of hashes.
         over.sort_unstable();
         over.iter().for_each(|room| self.refuse_missing(room, ErrorCode::HubClosed, turn));

@@ -55,11 +55,10 @@ impl Broker {
 
     /// Whether this shard buffers so much for a node that the node should get no more credit.
     pub fn is_behind(&self, node: NodeId) -> bool {
-        let relay = &self.relay;
-        relay.early.number > EARLY_MAX / 2
-            || relay.early.bytes > EARLY_BYTES_MAX / 2
-            || relay.holes.bytes() > HELD_BYTES_MAX
-            || relay.peers.unsent_of(node) > UNSENT_MAX
+        self.relay.early.number > EARLY_MAX / 2
+            || self.relay.early.bytes > EARLY_BYTES_MAX / 2
+            || self.relay.holes.bytes() > HELD_BYTES_MAX
+            || self.relay.peers.unsent_of(node) > UNSENT_MAX
     }
 
     /// Whether anything waits for a link to accept more, and should be retried soon.
@@ -174,14 +173,13 @@ impl Broker {
 
     /// Handles the response to a request; ignores one to an unknown request.
     fn answered(&mut self, from: NodeId, ask: AskId, message: NodeMessage, turn: &mut Turn<impl Sink>) {
-        let relay = &mut self.relay;
-        if relay.requests.get(&ask).is_none_or(|in_flight| in_flight.to != from) {
+        if self.relay.requests.get(&ask).is_none_or(|in_flight| in_flight.to != from) {
             return;
         }
         if let NodeMessage::Range { record, .. } = message {
             return self.take_record(ask, record);
         }
-        let Some(InFlight { slot, term, what, records, .. }) = relay.take(ask) else { return };
+        let Some(InFlight { slot, term, what, records, .. }) = self.relay.take(ask) else { return };
         match (what, message) {
             (Request::Publish(parked), NodeMessage::Published { again, position, receivers, .. }) => {
                 let published = crate::Published { receivers, position, is_duplicate: again };
@@ -266,19 +264,17 @@ impl Broker {
             what => self.lost(ask, slot, what, turn.sink),
         }
         // If that node knows a later term, this node will learn of it, too.
-        let relay = &mut self.relay;
-        if relay.hub(slot).term == asked && knows <= asked {
+        if self.relay.hub(slot).term == asked && knows <= asked {
             self.retry_later(slot, turn.now.mono_ms + crate::relay::RETRY_MS);
-        } else if relay.hub(slot).term > asked {
+        } else if self.relay.hub(slot).term > asked {
             self.read_waiting(slot, turn);
         }
         self.push_queue(slot, turn);
     }
 
     fn retry_later(&mut self, slot: u16, at_ms: u64) {
-        let relay = &mut self.relay;
-        relay.wake_by(at_ms);
-        let hub = relay.hub_mut(slot);
+        self.relay.wake_by(at_ms);
+        let hub = self.relay.hub_mut(slot);
         hub.retry_ms = hub.retry_ms.min(at_ms);
     }
 

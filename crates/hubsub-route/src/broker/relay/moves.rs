@@ -147,9 +147,8 @@ impl Broker {
     /// A subscription that follows its room was refused there: it is retried later, never given up.
     pub(crate) fn retry_attach_later(&mut self, attach: Attach, now: Now) {
         let due_ms = now.mono_ms + RETRY_REFUSED_MS;
-        let relay = &mut self.relay;
-        relay.moves.refused.push_back((due_ms, attach));
-        relay.wake_by(due_ms);
+        self.relay.moves.refused.push_back((due_ms, attach));
+        self.relay.wake_by(due_ms);
     }
 
     /// A followed subscription is confirmed: reports to its subscriber what it missed.
@@ -178,8 +177,7 @@ impl Broker {
 
     /// Requests for a room at its previous home are answered, or returned in `back` and sent again.
     pub(crate) fn left(&mut self, Left { room, back }: Left, turn: &mut Turn<impl Sink>) {
-        let relay = &mut self.relay;
-        if relay.moves.leaving.remove(&room).is_none() {
+        if self.relay.moves.leaving.remove(&room).is_none() {
             return;
         }
         self.topics.left(&room);
@@ -212,9 +210,8 @@ impl Broker {
         }
         let class = self.topics.get(id).class;
         if is_matched {
-            let relay = &mut self.relay;
-            relay.moves.lacks.insert(class);
-            relay.is_held_up = true;
+            self.relay.moves.lacks.insert(class);
+            self.relay.is_held_up = true;
         }
         false
     }
@@ -271,8 +268,7 @@ impl Broker {
 
     /// A node's link has ended: drops its requests for rooms without a place.
     pub(crate) fn forget_missing(&mut self, node: NodeId, link: u16) {
-        let relay = &mut self.relay;
-        let (peers, misses) = (&relay.peers, &mut relay.misses);
+        let (peers, misses) = (&self.relay.peers, &mut self.relay.misses);
         let parked = &mut misses.parked;
         for miss in misses.rooms.values_mut() {
             miss.waits.retain(|what| {

@@ -119,9 +119,8 @@ impl Broker {
             return;
         }
         let index = hub.index;
-        let relay = &mut self.relay;
-        let is_away = relay.hub(slot).leader != Leader::Me && relay.leader_of(slot).is_none();
-        let refused = if is_away { relay.take_rows(slot) } else { Vec::new() };
+        let is_away = self.relay.hub(slot).leader != Leader::Me && self.relay.leader_of(slot).is_none();
+        let refused = if is_away { self.relay.take_rows(slot) } else { Vec::new() };
         self.rooms.row_totals().set_away(index, is_away);
         for question in refused {
             self.answer_unplaced(question.what, Some(ErrorCode::HubClosed), sink);
@@ -175,10 +174,9 @@ impl Broker {
             }
             _ => return Err(question),
         };
-        let relay = &mut self.relay;
         let what = Request::Question(question);
-        relay.requests.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
-        relay.peers.send(to, hub, message, sink);
+        self.relay.requests.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        self.relay.peers.send(to, hub, message, sink);
         Ok(())
     }
 

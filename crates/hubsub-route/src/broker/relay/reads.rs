@@ -47,9 +47,8 @@ impl Broker {
         }
         self.read_waiting_hubs(slot, turn);
         self.resend_waiting(slot, turn);
-        let relay = &mut self.relay;
         let stuck =
-            relay.holes.rooms.iter().filter(|(_, resume)| resume.pending == 0 && resume.read.is_none());
+            self.relay.holes.rooms.iter().filter(|(_, resume)| resume.pending == 0 && resume.read.is_none());
         let mut stuck: Vec<RoomHandle> = stuck.map(|(&room, _)| room).collect();
         stuck.sort_unstable_by_key(|room| room.index());
         for room in stuck {
@@ -146,8 +145,7 @@ impl Broker {
                 self.answer_read(*read, range, turn);
             }
             Request::Hole(room) => {
-                let relay = &mut self.relay;
-                let Some(resume) = relay.holes.rooms.get_mut(&room) else { return };
+                let Some(resume) = self.relay.holes.rooms.get_mut(&room) else { return };
                 let upto = resume.upto;
                 resume.read = None;
                 let here = self.rooms.position(room);

@@ -52,9 +52,8 @@ impl Broker {
         for (number, ticket, record) in back {
             if let Asker::Node { node, ask, hub } = ticket.asker {
                 // Over the link by which it arrived.
-                let relay = &mut self.relay;
-                if let Some(slot) = relay.slot_of(hub) {
-                    relay.not_mine(node, ask, slot, turn.sink);
+                if let Some(slot) = self.relay.slot_of(hub) {
+                    self.relay.not_mine(node, ask, slot, turn.sink);
                 }
                 continue;
             }
@@ -67,10 +66,9 @@ impl Broker {
     }
 
     fn requeue_for_leaver(&mut self, room: &Arc<[u8]>, parked: Parked) {
-        let relay = &mut self.relay;
-        relay.parked.add(parked.record.weight());
-        relay.wake_by(parked.since_ms + relay.limits.parked_ms);
-        let leaver = relay.moves.leavers.entry((Arc::clone(room), parked.ticket.shard)).or_default();
+        self.relay.parked.add(parked.record.weight());
+        self.relay.wake_by(parked.since_ms + self.relay.limits.parked_ms);
+        let leaver = self.relay.moves.leavers.entry((Arc::clone(room), parked.ticket.shard)).or_default();
         leaver.back.insert(parked.number, parked);
     }
 
@@ -87,8 +85,7 @@ impl Broker {
         record: Arc<Record>,
         turn: &mut Turn<impl Sink>,
     ) {
-        let relay = &mut self.relay;
-        if relay.is_full(record.weight()) {
+        if self.relay.is_full(record.weight()) {
             return self.answer_publish(ticket, Err(ErrorCode::LinkFull), turn.sink);
         }
         let room: Arc<[u8]> = self.room_of(record.topic());
@@ -191,21 +188,20 @@ impl Broker {
         }
         let classes = Arc::clone(&self.classes);
         let room = classes.room(done.record.topic());
-        let relay = &mut self.relay;
         let is_before = |parked: &Parked| {
             !parked.ticket.is_of_node()
                 && parked.number < done.number
                 && parked.ticket.shard == done.ticket.shard
         };
         let mut refused = Vec::new();
-        if let Some(leaver) = relay.moves.leavers.get_mut(&(Arc::from(&*room), done.ticket.shard)) {
+        if let Some(leaver) = self.relay.moves.leavers.get_mut(&(Arc::from(&*room), done.ticket.shard)) {
             let later = leaver.back.split_off(&done.number);
             refused.extend(std::mem::replace(&mut leaver.back, later).into_values());
         }
-        relay.uncount(&refused);
-        if relay.hub(slot).queue.front().is_some_and(|first| first.number < done.number) {
+        self.relay.uncount(&refused);
+        if self.relay.hub(slot).queue.front().is_some_and(|first| first.number < done.number) {
             let is_meant = |it: &Parked| is_before(it) && *classes.room(it.record.topic()) == *room;
-            refused.extend(relay.unpark_all(slot, is_meant));
+            refused.extend(self.relay.unpark_all(slot, is_meant));
         }
         for parked in refused {
             self.answer_publish(parked.ticket, Err(ErrorCode::HubClosed), sink);
@@ -217,11 +213,10 @@ impl Broker {
         self.rehome(room, turn);
         self.requeue(room, Some(from), turn);
         let own = self.shard;
-        let relay = &mut self.relay;
-        relay.moves.leavers.entry((Arc::clone(room), from)).or_default().is_asked = true;
+        self.relay.moves.leavers.entry((Arc::clone(room), from)).or_default().is_asked = true;
         if from == own {
             // The response for which it waits may be sent in this turn.
-            relay.is_held_up = true;
+            self.relay.is_held_up = true;
         } else {
             self.settle_leavers(false, turn);
         }
@@ -247,9 +242,8 @@ impl Broker {
         };
         let done: Vec<_> = relay.moves.leavers.iter().filter(may).map(|(key, _)| key.clone()).collect();
         for key in done {
-            let relay = &mut self.relay;
-            let Some(leaver) = relay.moves.leavers.remove(&key) else { continue };
-            leaver.back.values().for_each(|parked| relay.parked.remove(parked.record.weight()));
+            let Some(leaver) = self.relay.moves.leavers.remove(&key) else { continue };
+            leaver.back.values().for_each(|parked| self.relay.parked.remove(parked.record.weight()));
             let (room, shard) = key;
             self.pass(shard, Msg::Left(Box::new(Left { room, back: leaver.take() })), turn);
         }

@@ -60,8 +60,7 @@ impl Broker {
         let state = self.relay.hub_mut(slot);
         let early = std::mem::take(&mut state.early);
         for Early { from, message, .. } in early {
-            let relay = &mut self.relay;
-            relay.early.remove(message.weight());
+            self.relay.early.remove(message.weight());
             self.node_message(from, message, turn.now, turn.sink);
         }
     }
@@ -70,9 +69,8 @@ impl Broker {
     /// side of a split network. The hub's rooms begin new epochs when this starts and when it ends.
     pub fn serve_alone(&mut self, hub: HubId, serves: bool, now: Now, sink: &mut impl Sink) {
         let turn = &mut Turn { now, sink };
-        let relay = &mut self.relay;
-        let Some(slot) = relay.slot_of(hub) else { return };
-        let state = relay.hub_mut(slot);
+        let Some(slot) = self.relay.slot_of(hub) else { return };
+        let state = self.relay.hub_mut(slot);
         if std::mem::replace(&mut state.serves, serves) == serves || state.leader != Leader::Me {
             return;
         }
@@ -119,9 +117,8 @@ impl Broker {
                 self.rooms.forget_relayed(room);
             }
         }
-        let relay = &mut self.relay;
-        relay.due.retain(|_, of_room| !of_room.is_empty());
-        for key in relay.upstreams.of_hub(slot) {
+        self.relay.due.retain(|_, of_room| !of_room.is_empty());
+        for key in self.relay.upstreams.of_hub(slot) {
             let up = self.relay.upstreams.remove(&key);
             for waiting in up.into_iter().flat_map(|up| up.waiting) {
                 self.attach_counted(waiting, turn);

@@ -271,10 +271,9 @@ impl Broker {
                 let count = n.min(u64::from(records_max)).min(READ_RECORDS_MAX);
                 let topic = (!is_whole).then(|| names.topic.to_vec());
                 let query = HistoryQuery { room: names.room.to_vec(), count, after: None, topic };
-                let relay = &mut self.relay;
-                relay.last_question = relay.last_question.wrapping_add(1);
-                let number = relay.last_question;
-                relay.questions.insert(number, (from, ask));
+                self.relay.last_question = self.relay.last_question.wrapping_add(1);
+                let number = self.relay.last_question;
+                self.relay.questions.insert(number, (from, ask));
                 let asked = Ask { shard: OF_NODES, number };
                 if let Some(part) = self.history_led(&query, asked, turn) {
                     self.answer_history(&query.room, asked, Ok(part), turn.sink);
@@ -350,16 +349,15 @@ impl Broker {
         }
         let (class, hub) = self.topics.place(room);
         let Some(slot) = self.rooms.hubs.find(class, hub) else { return };
-        let relay = &mut self.relay;
-        let Some((to, ask)) = relay.questions.remove(&ask.number) else { return };
-        let hub = relay.hub(slot).id;
+        let Some((to, ask)) = self.relay.questions.remove(&ask.number) else { return };
+        let hub = self.relay.hub(slot).id;
         match part {
-            Err(code) => relay.deny((to, hub), ask, code, sink),
+            Err(code) => self.relay.deny((to, hub), ask, code, sink),
             Ok(HistoryPart { start, records, .. }) => {
                 let next = records.last().map_or(start.seq, |record| record.position.seq).next();
                 let (gap, at_end, is_gone) = (None, true, false);
                 let end = NodeMessage::RangeEnd { ask, oldest: start, next, gap, at_end, is_gone };
-                relay.answer_read((to, hub), ask, records, end, sink);
+                self.relay.answer_read((to, hub), ask, records, end, sink);
             }
         }
     }

@@ -125,14 +125,13 @@ impl Broker {
     /// current one is due from its first record.
     pub(crate) fn begin_unseen(&mut self, room: RoomHandle, there: Position, turn: &mut Turn<impl Sink>) {
         self.begin_epoch(room, Position { seq: Seq(0), ..there }, turn);
-        let relay = &mut self.relay;
-        let resume = relay.holes.rooms.entry(room).or_default();
+        let resume = self.relay.holes.rooms.entry(room).or_default();
         (resume.pending, resume.upto, resume.read) = (resume.pending.max(1), Seq(0), None);
         let is_over =
             |held: &Buffered| matches!(held, Buffered::Deliver(_, it) if it.position.epoch != there.epoch);
-        let has_over = relay.holes.drop_messages(room, is_over);
+        let has_over = self.relay.holes.drop_messages(room, is_over);
         // A confirmation in the previous epoch would lead back there: it is valid at this epoch's position.
-        for held in relay.holes.rooms.get_mut(&room).into_iter().flat_map(|resume| &mut resume.held) {
+        for held in self.relay.holes.rooms.get_mut(&room).into_iter().flat_map(|resume| &mut resume.held) {
             if let Buffered::Attached(_, _, attached) = held
                 && attached.position.epoch != there.epoch
             {
