@@ -25,7 +25,6 @@ use crate::{
 use hubsub_types::{HubId, NodeId, Term};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The last request to a controller's node.
 #[derive(Clone, Copy, Debug)]
 struct Requested {
     of: Process,
@@ -111,8 +110,7 @@ impl Holder {
         self.gate.may_lead(now) && self.covers.get(&hub) == Some(&term)
     }
 
-    /// The heartbeat for pings: the controller it acknowledges, next to the controller term that it holds
-    /// itself.
+    /// The heartbeat for pings, with the controller term that this process holds itself.
     pub(crate) fn beat(&self, controller_term: u64) -> Beat {
         self.acknowledgement.beat(controller_term)
     }
@@ -167,8 +165,6 @@ impl Holder {
         }
     }
 
-    /// A link, or this process's own controller term, has ended: nothing more will be heard from that
-    /// process.
     pub fn lose(&mut self, process: Process) {
         self.acknowledgement.lose(process);
     }
@@ -242,8 +238,7 @@ impl Holder {
 
     // -- Time --
 
-    /// Sends a request, extends the lease or reports its end, if that is due. Called at the end of each turn
-    /// with events, and when `wake_at` has come.
+    /// Sends a request, extends the lease or reports its end, if that is due.
     pub fn poll(&mut self, now: u64, actions: &mut VecDeque<Action>) {
         self.acknowledgement.lapse(now, self.timing.silence_us);
         match self.acknowledgement.acknowledged() {

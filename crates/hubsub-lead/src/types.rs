@@ -5,7 +5,6 @@ use hubsub_types::{HubId, NodeId, Term};
 /// Most suspected nodes that a request names.
 pub const SUSPECTS_MAX: usize = 64;
 
-/// A hub and one of its terms.
 pub type HubTerm = (HubId, Term);
 
 /// A node and its incarnation; a restarted node keeps no state of its earlier incarnation.

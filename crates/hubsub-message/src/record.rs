@@ -57,7 +57,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record without a position.
     pub fn new(
         namespace: Namespace,
         topic: &[u8],

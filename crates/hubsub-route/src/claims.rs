@@ -125,7 +125,6 @@ struct Claim {
     adopts: bool,
     /// Whether the node has received its own claim from the room: all that follows is later.
     is_back: bool,
-    /// The number of other nodes in the room when it was made, once that is known.
     others: Option<u64>,
     released: u64,
     is_late: bool,
@@ -216,7 +215,6 @@ impl Claims {
         }
     }
 
-    /// The result of a subscription to the room of an id.
     pub fn watched(&mut self, id: &str, is_held: bool, token: Option<Token>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id).filter(|busy| busy.room == Room::Asked) else { return };
         busy.room = if is_held { Room::Inside } else { Room::Outside };
@@ -358,7 +356,6 @@ impl Busy {
         }
     }
 
-    /// Another node's claim is later than this node's, and than those that wait here.
     fn lose_to(&mut self, winner: Token, is_clean: bool, actions: &mut Vec<Action>) {
         self.lost_to = Some((winner, is_clean));
         displace(self.claimant.take(), actions);
@@ -423,7 +420,6 @@ impl fmt::Display for Word {
     }
 }
 
-/// A text that is no message of this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadWord;
 

@@ -28,9 +28,7 @@ pub struct Given {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConsumerInfo {
     pub source: Arc<[u8]>,
-    /// All records up to this one are acknowledged.
     pub position: Position,
-    /// Unacknowledged records of the room after it.
     pub lag: u64,
     /// Records among them that were delivered to members.
     pub given: u64,
@@ -130,7 +128,6 @@ impl Consumers {
 pub struct Consumer {
     pub topic: Arc<[u8]>,
     epoch: Epoch,
-    /// Everything up to it is acknowledged.
     floor: Seq,
     acknowledged: BTreeSet<Seq>,
     given: BTreeMap<Seq, Given>,
@@ -142,7 +139,6 @@ pub struct Consumer {
     pub reading: Option<(u32, u64)>,
     /// When the current write of the stored position began, in ms.
     pub saving_ms: Option<u64>,
-    /// Whether the state has changed since that write.
     pub is_dirty: bool,
 }
 
@@ -153,7 +149,6 @@ impl Consumer {
         Consumer { topic, epoch, floor, next, loading_ms: Some(now_ms), ..Consumer::default() }
     }
 
-    /// Sets the stored position, from which the consumer continues.
     pub fn loaded(&mut self, row: Option<&[u8]>) {
         self.loading_ms = None;
         match row.and_then(decode) {
@@ -184,7 +179,6 @@ impl Consumer {
             || self.given_bytes as u64 >= limits.consumer_window_bytes
     }
 
-    /// The room begins a new epoch, which is read from its first record.
     pub fn begin_epoch(&mut self, epoch: Epoch) {
         (self.epoch, self.floor, self.next) = (epoch, Seq(0), Seq(1));
         self.acknowledged.clear();
@@ -240,7 +234,6 @@ impl Consumer {
         self.given.len()
     }
 
-    /// The number of unacknowledged records of its room, whose last record is `last`.
     pub fn lag(&self, last: Position) -> u64 {
         let floor = if last.epoch == self.epoch { self.floor } else { Seq(0) };
         last.seq.0.saturating_sub(floor.0).saturating_sub(self.acknowledged.len() as u64)

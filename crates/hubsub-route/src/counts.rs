@@ -49,7 +49,6 @@ impl Counts {
         }
     }
 
-    /// The count of a holder, in the form for several holders.
     fn place(&mut self, holder: Holder, shards: u16) -> &mut u32 {
         let at = usize::from(holder.0);
         if let Counts::One(only, n) = *self {
@@ -66,7 +65,6 @@ impl Counts {
         &mut all[at]
     }
 
-    /// Reduces the form for several holders if one or none is left.
     fn settle(&mut self) {
         let Counts::Many(all) = self else { return };
         let mut left = (0u16..).zip(all.iter()).filter(|(_, n)| **n > 0);
@@ -127,7 +125,6 @@ impl Counts {
         (0..shards).map(|shard| self.of(Holder(shard))).sum()
     }
 
-    /// Removes nodes: the holders from `shards` on.
     pub fn forget_nodes(&mut self, shards: u16) {
         match self {
             Counts::One(only, _) if only.0 >= shards => *self = Counts::Zero,

@@ -22,7 +22,6 @@ pub struct CursorKey {
     pub topic: Arc<[u8]>,
 }
 
-/// A borrowed `CursorKey`: pattern, namespace, topic.
 #[derive(Clone, Copy, Hash)]
 pub struct Key<'a>(pub Option<u32>, pub Namespace, pub &'a [u8]);
 
@@ -129,7 +128,6 @@ pub struct Range {
 }
 
 impl Range {
-    /// The response when the epoch has ended; only `epoch` can be read.
     pub fn gone(epoch: Epoch) -> Range {
         Range { at_end: true, is_gone: true, epoch, ..Range::default() }
     }

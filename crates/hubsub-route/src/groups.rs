@@ -16,7 +16,6 @@ pub const ABSENT_TRIES: u8 = 12;
 /// After this number of tries a record is lost: members come and go as fast as it travels, or all are full.
 pub const TRIES_MAX: u8 = 16;
 
-/// Turns of selection in one group.
 #[derive(Debug, Default)]
 struct Turn {
     holders: u64,
@@ -29,7 +28,6 @@ struct Turn {
 /// The groups as one shard knows them, and its own members.
 #[derive(Default)]
 pub struct Groups {
-    /// Groups, with their members by holder and those of this shard.
     pub table: Patterns,
     /// Turns by group id; a previous group's entry with the same id is harmless.
     turns: Vec<Turn>,
@@ -48,7 +46,6 @@ impl Groups {
         Groups { table: Patterns::new(cache_topics_max), ..Groups::default() }
     }
 
-    /// Whether there is no group on any shard or node.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
@@ -140,7 +137,6 @@ fn turn(turns: &mut Vec<Turn>, id: u32) -> &mut Turn {
     &mut turns[id as usize]
 }
 
-/// The number that selects among holders or members.
 fn number(strategy: &ShareStrategy, turn: &mut u64, drawn: &mut u64, key: u64) -> u64 {
     match strategy {
         ShareStrategy::RoundRobin | ShareStrategy::Sticky => {

@@ -21,7 +21,6 @@ pub struct HubRead {
     /// Oldest timestamp, in µs since 1970.
     pub since_us: u64,
     pub records_max: u32,
-    /// Limit of their total weight, in bytes.
     pub bytes_max: usize,
     pub then: HubThen,
 }
@@ -68,10 +67,8 @@ impl HubRead {
 pub struct HubRange {
     /// Records in order of offsets.
     pub records: Vec<Arc<Record>>,
-    /// The offset at which to continue: all requested records below it are included, or lost.
     pub next: u64,
     pub committed: u64,
-    /// First and last of the offsets that the log no longer has.
     pub lost: Option<(u64, u64)>,
 }
 
@@ -87,7 +84,6 @@ impl HubRange {
     }
 }
 
-/// A request to a hub's log for records that are not in memory.
 #[derive(Clone, Debug)]
 pub struct HubLogRead {
     pub read: HubRead,

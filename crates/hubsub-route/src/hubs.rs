@@ -26,7 +26,6 @@ pub struct HubSeed {
     pub class: ClassIndex,
     pub index: u16,
     pub next: u64,
-    /// Timestamp of its last record, in µs since 1970.
     pub last_us: u64,
     /// Rooms whose last record is below this offset begin a new epoch.
     pub continuous_from: u64,
@@ -138,7 +137,6 @@ impl Hub {
     }
 }
 
-/// The hubs of one shard: for each class one or more, in the order of their index.
 #[derive(Debug)]
 pub struct ShardHubs {
     hubs: Vec<Hub>,
@@ -199,7 +197,6 @@ impl ShardHubs {
         joined
     }
 
-    /// Adds the hubs of new classes after the existing ones.
     pub fn extend(&mut self, all: &Hubs, shard: ShardId) {
         let placement = &all.placement;
         for class in self.places.len() as ClassIndex..placement.classes() {
@@ -237,7 +234,6 @@ impl ShardHubs {
         self.find(class, index).expect("who asks has looked where the hub lives")
     }
 
-    /// Slot of a class's hub, if it is on this shard.
     #[inline]
     pub fn find(&self, class: ClassIndex, index: u16) -> Option<u16> {
         self.places.get(usize::from(class))?.get(usize::from(index)).copied().flatten()

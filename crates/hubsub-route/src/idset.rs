@@ -14,12 +14,10 @@ const SMALL: usize = 16;
 pub enum IdSet {
     #[default]
     Empty,
-    /// One handle, in place.
     One(u32),
     Many(Box<Many>),
 }
 
-/// The form for two or more handles.
 #[derive(Debug, Default)]
 pub struct Many {
     list: Vec<u32>,

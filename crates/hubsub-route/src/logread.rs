@@ -62,7 +62,6 @@ pub enum Then {
     History(Box<HistoryQuery>, Ask),
 }
 
-/// A request of a shard, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
     pub shard: ShardId,

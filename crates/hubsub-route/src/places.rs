@@ -59,7 +59,6 @@ struct OfClass {
 type Rooms = HashMap<Box<[u8]>, Place, RandomState>;
 
 impl Places {
-    /// A table for classes; each places its rooms one by one (`true`) or on its ring.
     pub fn new(is_asked: impl Iterator<Item = bool>) -> Places {
         Places { classes: Vec::new(), revision: Arc::default() }.with(is_asked)
     }
@@ -101,8 +100,7 @@ impl Places {
         known.or(of_class.is_asked.then_some(Place { hub: UNPLACED, revision: 0 }))
     }
 
-    /// Puts a room into this hub; none: into `ring`, the hub that its ring assigns, or its place has to be
-    /// requested again. Returns the change; none if there are too many entries.
+    /// Puts a room into a hub, or none: into `ring`, or nowhere. None if there are too many entries.
     pub fn set(&self, class: ClassIndex, room: &[u8], hub: Option<u16>, ring: u16) -> Option<Change> {
         let of_class = &self.classes[usize::from(class)];
         let mut rooms = of_class.rooms.write().expect("nothing panics under this lock");

@@ -1,32 +1,13 @@
 //! The duplicate window of a hub: the numbered records in its log, so that a repeated record is not stored
-//! again.
-//!
-//! A *producer* has a name and numbers its records: a sequence from 1, rising in each hub, gaps allowed (the
-//! records in between may be in other hubs). Results for a record:
-//!
-//! - above the producer's last sequence: it is new, and is stored;
-//! - in the window: it is a repeat, and the response is its position, once it is committed; with other
-//!   content it is refused (`SequenceReused`);
-//! - between sequences in the window: it was never stored, and is refused, since a later one was stored
-//!   (`SequencePassed`);
-//! - below the window: it is unknown whether it was stored (`SequenceTooOld`);
-//! - with the log damaged within the window: new and repeated records cannot be distinguished
-//!   (`Quarantined`);
-//! - from a producer without any record in the window: it is new, like a producer's first record.
-//!
-//! A *gapless* sequence counts 1, 2, 3, … above [`GAPLESS`]: a number is stored only directly after the
-//! previous one. So records that are sent without waiting for responses keep their order even if one of them
-//! is refused (`SequenceAhead`).
+//! again. docs/protocol/producers.md has the results for each number, and the publisher's side. With the log
+//! damaged within the window, new and repeated records cannot be distinguished (`Quarantined`).
 //!
 //! Invariant: the window is a function of the log: the producers' records that are both among the last
 //! `records` offsets and within the last `bytes` bytes of the hub's log. So reading the end of a log, from
 //! anywhere before that, reproduces the window of the hub that wrote it. Records that the log refused are not
 //! in it.
 //!
-//! docs/protocol/producers.md describes the publisher's side.
-//!
 //! A record without a producer costs an addition and a comparison; one with a producer a table look-up.
-//! Memory is limited by `records` and by `bytes`.
 
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -59,7 +40,6 @@ impl Default for Window {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
     sequence: u64,
-    /// Hash of its content.
     digest: u64,
     pub offset: u64,
     pub position: Position,
@@ -68,7 +48,6 @@ pub struct Known {
 /// The producer of an unreadable part of the log.
 const NOBODY: ProducerId = ProducerId(0);
 
-/// A record of a producer in the log.
 #[derive(Debug)]
 struct Place {
     /// Its producer; `NOBODY` can only be in the first entry.
@@ -194,7 +173,6 @@ pub fn log_bytes(room: usize, topic: usize, publisher: usize, headers: usize, pa
     (HEAD + room + topic + publisher + headers + payload) as u64
 }
 
-/// As `log_bytes`, for a record that is not in a log yet.
 pub fn log_bytes_of(room: usize, record: &Record) -> u64 {
     const NAME_MAX: usize = u16::MAX as usize;
     let headers = record.headers.iter().flat_map(|headers| headers.iter());

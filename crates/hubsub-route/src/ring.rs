@@ -85,8 +85,7 @@ impl Placement {
         known.unwrap_or_else(|| Place { hub: self.ring_hub(class, room), revision: 0 })
     }
 
-    /// Puts a room into this hub; none: into the one that its ring assigns, or its place has to be requested
-    /// again. Returns none if there are too many such rooms, or no cluster.
+    /// As `Places::set`; none also without a cluster.
     #[must_use]
     pub fn move_room(&self, class: ClassIndex, room: &[u8], hub: Option<u16>) -> Option<Change> {
         self.places.as_ref()?.set(class, room, hub, self.ring_hub(class, room))

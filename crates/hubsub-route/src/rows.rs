@@ -38,7 +38,6 @@ pub struct RowTotals {
     pub messages: AtomicU64,
     pub bytes: AtomicU64,
     pub in_flight: AtomicU64,
-    /// The length of `away`, for readers that need no list.
     hubs_away: AtomicU64,
     /// Hubs of a cluster whose leader this node does not reach, as reported by their shards.
     away: Mutex<BTreeSet<u16>>,
@@ -81,7 +80,6 @@ pub fn is_class(class: &Class) -> bool {
     class.keeps_latest && class.name == CLASS
 }
 
-/// The topic of an entry's room; none if it is another room.
 pub fn topic_of(room: &[u8]) -> Option<&[u8]> {
     room.strip_prefix(PREFIX)
 }
@@ -90,10 +88,8 @@ pub fn room_of(topic: &[u8]) -> Vec<u8> {
     [PREFIX, topic].concat()
 }
 
-/// A decoded entry: the retained message.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept<'a> {
-    /// The topic to which it was published.
     pub topic: &'a [u8],
     pub headers: &'a [(Box<str>, Box<str>)],
     /// Position of the message; zero if no room stored it.
@@ -162,7 +158,6 @@ pub struct RowPage {
     /// Entries after those of the previous pages. The last one may have no payload: then it only marks how
     /// far the page went.
     pub rows: Vec<Arc<Record>>,
-    /// Whether there are no more.
     pub is_last: bool,
 }
 

@@ -27,7 +27,6 @@ pub struct Topic {
     /// Flags: is in a queue of routes; has the name of its room; its room is an entry.
     marks: u8,
     pub class: ClassIndex,
-    /// Index of its room's hub in the class.
     pub hub: u16,
     /// Shard of its room's hub; [`NOWHERE`]: requests of this shard's clients wait.
     pub shard: ShardId,
@@ -94,7 +93,6 @@ impl Routes {
         Routes { queue: VecDeque::new(), max, bytes: 0 }
     }
 
-    /// Removes the oldest route if there is no space for another one.
     fn pop(&mut self) -> Option<TopicId> {
         let is_full = self.queue.len() >= self.max || self.bytes > ROUTE_BYTES * self.max;
         if is_full { self.queue.pop_front() } else { None }
@@ -157,7 +155,6 @@ impl Topics {
         elsewhere
     }
 
-    /// The revision by which this shard knows the place of a topic's room; 0: there is none.
     #[inline]
     pub fn revision(&self, id: TopicId) -> u64 {
         if self.revisions.is_empty() { 0 } else { self.revisions.get(&id).copied().unwrap_or(0) }
@@ -237,7 +234,6 @@ impl Topics {
         self.reused
     }
 
-    /// Adds a subscriber that is not there yet.
     pub fn subscribe(&mut self, id: TopicId, conn: u32) {
         let topic = self.get_mut(id);
         let bytes = if topic.subs.is_empty() { topic.name.len() as u64 } else { 0 };

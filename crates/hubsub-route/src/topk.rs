@@ -36,7 +36,6 @@ impl Busy {
 }
 
 impl TopK {
-    /// Notes a publish; returns whether it is counted.
     #[inline]
     pub fn counts_next(&mut self) -> bool {
         self.skipped += 1;

@@ -119,7 +119,6 @@ pub struct History {
     pub messages: u64,
     /// Most bytes per hub: payload, topic and headers, plus the record's own overhead.
     pub bytes: u64,
-    /// Greatest age of a record, in ms.
     pub age_ms: u64,
 }
 
@@ -143,7 +142,6 @@ pub struct Class {
     pub on_slow: OnSlow,
     pub on_gap: OnGap,
     pub share_strategy: ShareStrategy,
-    /// Largest payload, in bytes.
     pub payload_bytes_max: u64,
     /// Time without publishes and subscribers after which a room with history is forgotten, in ms; 0: when
     /// its history is empty.

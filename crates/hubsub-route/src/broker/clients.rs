@@ -39,7 +39,6 @@ pub(super) fn stores_names(protocol: Option<Protocol>) -> bool {
     matches!(protocol, Some(Protocol::Mqtt | Protocol::Phoenix))
 }
 
-/// The clients of a shard, by the index of their connection.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     all: Vec<Client>,
@@ -50,7 +49,6 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// Adds a connection. Its index was free.
     pub(super) fn add(&mut self, conn: ConnKey) {
         let index = conn.index as usize;
         if self.all.len() <= index {

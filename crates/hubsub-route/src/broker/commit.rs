@@ -94,8 +94,7 @@ impl Broker {
         }
     }
 
-    /// The log persists nothing more: the outcome of the waiting records is unknown. History requests that
-    /// waited for them are answered from the current state, like later ones.
+    /// The log persists nothing more: what waits has an unknown outcome; history is answered from now.
     pub fn log_failed(&mut self, now: Now, sink: &mut impl Sink) {
         for waits in self.rooms.hubs.give_up() {
             match waits {

@@ -228,8 +228,7 @@ impl Broker {
         self.consumers.save(&source, turn);
     }
 
-    /// Delivers a record of a consumer's window to a member that accepts it, if there is one: not on `from`,
-    /// unless there is no other. `tries` counts how often no member accepted it.
+    /// Delivers a record of the window to a member, not on `from` if there is another; `tries` failed so far.
     fn deliver_consumed(
         &mut self,
         source: &Arc<[u8]>,
@@ -336,14 +335,6 @@ impl Broker {
     /// Drops a consumer from memory: it continues from its stored position. Returns whether it was here.
     pub fn forget_consumer(&mut self, source: &[u8]) -> bool {
         self.consumers.by_source.remove(source).is_some()
-    }
-
-    /// A shard or node has reported members of a group.
-    pub(super) fn group_changed(&mut self, source: &[u8], turn: &mut Turn<impl Sink>) {
-        if let Some(id) = self.groups.table.find(source) {
-            let source = Arc::clone(&self.groups.table.get(id).source);
-            self.open_consumer(&source, turn);
-        }
     }
 
     pub(super) fn pick_for(

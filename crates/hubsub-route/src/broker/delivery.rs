@@ -12,7 +12,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub(super) struct Audience {
-    /// Other shards, and nodes, that get it.
     pub(super) holders: HolderSet,
     pub(super) is_local: bool,
     /// Subscribers in the whole room, patterns included.
@@ -21,7 +20,6 @@ pub(super) struct Audience {
 }
 
 impl Broker {
-    /// The receivers of a record of a topic; none when a shard with interest is congested.
     pub(super) fn audience(
         &mut self,
         id: TopicId,
@@ -46,8 +44,7 @@ impl Broker {
         Some(Audience { holders, is_local, receivers, matched })
     }
 
-    /// Whether a shard with interest is congested, or a node's link accepts no more. A node whose link for
-    /// the topic's hub is down gets nothing, and is removed from `holders`.
+    /// Whether a holder is congested. A node whose link is down gets nothing, and leaves `holders`.
     fn is_congested(&mut self, id: TopicId, holders: &mut HolderSet, sink: &impl Sink) -> bool {
         if holders.has_nodes(self.shards) {
             return self.is_congested_somewhere(id, holders, sink);
@@ -128,8 +125,7 @@ impl Broker {
     }
 }
 
-/// Delivers one record to one connection: live, or not at all while a cursor of it catches up; a slow one is
-/// handled by its class's policy.
+/// Delivers one record to one connection, unless a cursor catches up; the class decides on slow ones.
 fn deliver(
     cursors: &mut Cursors,
     class: &Class,

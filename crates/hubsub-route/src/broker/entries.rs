@@ -25,7 +25,6 @@ const PAGE_BYTES_MAX: usize = 1 << 20;
 pub struct RowsAsk {
     pub ticket: Ticket,
     pub class: ClassIndex,
-    /// Index of the hub in that class.
     pub hub: u16,
     /// MQTT filter for topics.
     pub filter: Box<[u8]>,
@@ -42,7 +41,7 @@ impl Broker {
 
     /// The number of hubs that store entries; a wildcard filter is sent to each.
     pub fn row_hubs(&self) -> u16 {
-        self.rows_class().map_or(0, |class| self.topics.hubs_of(class))
+        self.rows_class().map_or(0, |class| self.topics.placement().hubs(class))
     }
 
     /// Whether there are no retained messages, so that no read is needed.
@@ -74,7 +73,7 @@ impl Broker {
 
     /// A page of the entries of a hub. [`Outcome::Later`] promises one [`Answer::Rows`].
     pub fn rows(&mut self, ask: RowsAsk, now: Now, sink: &mut impl Sink) -> Reply<RowPage> {
-        let home = self.topics.shard_of_hub(ask.class, ask.hub);
+        let home = self.topics.placement().shard(ask.class, ask.hub);
         if home == self.shard {
             return self.entries_here(ask, &mut Turn { now, sink });
         }
@@ -175,8 +174,7 @@ impl Broker {
         }
     }
 
-    /// Rooms of entries, in hubs that this shard leads, of sessions whose owner process is gone: about `max`,
-    /// an equal share per hub, others in each call.
+    /// Rooms of sessions here whose owner process is gone: about `max`, others in each call.
     pub fn orphans(&mut self, mut is_gone: impl FnMut(u64) -> bool, max: usize) -> Vec<Box<[u8]>> {
         let Some(class) = self.rows_class() else { return Vec::new() };
         let is_led = |hub: &Hub| hub.class == class && !hub.is_relayed && hub.log.is_some();

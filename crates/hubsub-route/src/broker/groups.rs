@@ -98,13 +98,7 @@ impl Broker {
         true
     }
 
-    pub(super) fn leave_groups(&mut self, conn: u32, sink: &mut impl Sink) {
-        for id in self.groups.leave_all(conn) {
-            self.drop_member(id, sink);
-        }
-    }
-
-    fn drop_member(&mut self, id: u32, sink: &mut impl Sink) {
+    pub(super) fn drop_member(&mut self, id: u32, sink: &mut impl Sink) {
         let source = Arc::clone(&self.groups.table.get(id).source);
         self.groups.table.release(id, self.shard, self.shards);
         self.announce_dropped(&source, sink);
@@ -306,8 +300,7 @@ impl Broker {
         }
     }
 
-    /// At the home of a room: picks another destination for a record that no member of a shard accepted. If
-    /// another node leads the room, that node picks.
+    /// At a room's home, or its leader: picks another destination for a record that nobody accepted.
     pub(super) fn redeliver_at_home(&mut self, give: Give, from: ShardId, turn: &mut Turn<impl Sink>) {
         let room = self.classes.room(give.record.topic()).into_owned();
         if let Some(slot) = self.relayed_slot(&room)

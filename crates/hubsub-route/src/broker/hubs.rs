@@ -16,7 +16,6 @@ const READ_RECORDS: u32 = 4_096;
 
 #[derive(Clone, Copy, Debug)]
 pub enum HubsFrom<'a> {
-    /// At these offsets, the first ones that it has not received; other hubs from their first record.
     Offsets(&'a [(HubId, u64)]),
     /// With the first record that is not older than this, in µs since 1970; 0: with the oldest.
     Since(u64),

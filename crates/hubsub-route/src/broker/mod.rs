@@ -73,7 +73,6 @@ pub struct Settings {
     pub hubs: Arc<Hubs>,
     pub classes: Arc<ClassTable>,
     pub limits: Limits,
-    /// The next epoch, shared by the node's shards.
     pub epochs: Arc<AtomicU64>,
     /// The number of retained messages on the node, shared by its shards.
     pub retained: Arc<RowTotals>,
@@ -91,7 +90,6 @@ pub struct Broker {
     shards: u16,
     limits: Limits,
     classes: Arc<ClassTable>,
-    /// Topics that this shard uses as an edge, and their routes.
     pub topics: Topics,
     pub patterns: Patterns,
     pub groups: Groups,
@@ -179,7 +177,7 @@ impl Broker {
 
     /// Whether the hubs of a room's class are not known yet, in a cluster.
     pub fn is_outside(&self, room: &[u8]) -> bool {
-        !self.relay.is_alone && !self.topics.knows_hubs_of(self.classes.class_of_room(room))
+        !self.relay.is_alone && self.topics.placement().hubs(self.classes.class_of_room(room)) == 0
     }
 
     /// Applies new limits; the route cache keeps its initial size.
@@ -222,7 +220,9 @@ impl Broker {
                 let held = self.table_of(&source);
                 let id = held.intern(&source);
                 held.hold(id, from, shards);
-                self.group_changed(&source, turn);
+                if self.groups.table.find(&source).is_some() {
+                    self.open_consumer(&source, turn);
+                }
                 let is_held = self.shard != ShardId(0)
                     || self.pattern_changed(&source, waiting.map(|waiting| (from, waiting)), turn.sink);
                 if let Some(waiting) = waiting.filter(|_| is_held) {
@@ -284,7 +284,6 @@ impl Broker {
         }
     }
 
-    /// Sends a message to a shard, which may be this one.
     fn pass(&mut self, to: ShardId, msg: Msg, turn: &mut Turn<impl Sink>) {
         if to == self.shard { self.receive(msg, turn.now, turn.sink) } else { turn.sink.send(to, msg) }
     }

@@ -81,7 +81,6 @@ impl Broker {
         self.occupancy.subscribed(&room, name, (protocol, is_more), tells);
     }
 
-    /// Counts everything again after a change of classes, which may change the rooms of topics.
     pub(super) fn count_anew(&mut self, before: &ClassTable) {
         let tells = [before, &*self.classes].into_iter().any(ClassTable::tells_occupancy);
         self.occupancy.begin_anew(tells);

@@ -10,7 +10,6 @@ use hubsub_types::{ConnKey, ErrorCode, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// Subscribes a connection to a pattern. [`Outcome::Later`] promises one [`Answer::PatternHeld`].
     pub fn subscribe_pattern(
         &mut self,
         ticket: Ticket,
@@ -21,8 +20,7 @@ impl Broker {
         self.hold_pattern(ticket, conn, pattern, true, sink)
     }
 
-    /// As `subscribe_pattern`, for a pattern that the connection's session had before: it was within the
-    /// limits then, and patterns that others added meanwhile do not count against it.
+    /// As `subscribe_pattern`, for a resumed session: patterns added since do not count against it.
     pub fn resume_pattern(
         &mut self,
         ticket: Ticket,
@@ -118,8 +116,7 @@ impl Broker {
         self.announce_dropped(&source, sink);
     }
 
-    /// A pattern or group gains a subscriber on this shard: notifies all other shards and nodes. Returns
-    /// whether no response is needed; otherwise [`Answer::PatternHeld`] follows.
+    /// Notifies all of a new subscriber here. If false, [`Answer::PatternHeld`] follows.
     pub(super) fn announce_added(
         &mut self,
         ticket: Ticket,

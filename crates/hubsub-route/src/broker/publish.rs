@@ -47,7 +47,6 @@ enum Route {
     /// The home of the room's hub, with this slot, is this shard: it waits for another leader, or for earlier
     /// publishes.
     Waits(u16),
-    /// The home is another shard, which is sent the revision by which this shard knows the room.
     Shard(ShardId, u64),
     /// This shard knows no place of the room, or one that has changed.
     Unknown(TopicId),

@@ -37,7 +37,6 @@ pub(super) struct Writing {
 
 pub(super) enum Waits {
     Count(Ticket, Result<u64, ErrorCode>),
-    /// A repeat of a record whose entry may be in flight.
     Repeat(Ticket, Published),
     All(ShardId, u32),
 }
@@ -166,7 +165,6 @@ impl Broker {
 
     // -- waiting for entries in flight --
 
-    /// Answers a repeat of a record that was just committed.
     pub(super) fn answer_repeat(&mut self, ticket: Ticket, published: Published, sink: &mut impl Sink) {
         if let Some(waits) = self.retaining.wait(Waits::Repeat(ticket, published)) {
             self.answer_waiting(waits, sink);

@@ -42,7 +42,9 @@ impl Broker {
         for id in client.pattern_ids() {
             self.drop_pattern(conn.index, id, sink);
         }
-        self.leave_groups(conn.index, sink);
+        for id in self.groups.leave_all(conn.index) {
+            self.drop_member(id, sink);
+        }
     }
 
     /// Subscribes a connection to a topic. [`Outcome::Later`] promises one [`Answer::Attached`]. A repeated
@@ -58,8 +60,7 @@ impl Broker {
         self.add_topic(ticket, (conn, true), wish, &mut Turn { now, sink })
     }
 
-    /// As `subscribe`, for a subscription that a session had before its client went offline: subscriptions
-    /// that others added meanwhile do not count against it.
+    /// As `subscribe`, for a resumed session: subscriptions added since do not count against it.
     pub fn resume(
         &mut self,
         ticket: Ticket,

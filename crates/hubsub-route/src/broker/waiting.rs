@@ -70,7 +70,6 @@ impl Broker {
         }
     }
 
-    /// Publishes that wait for a congested shard; approximate, but 0 only if none waits.
     pub fn stalled(&self) -> usize {
         self.backlog.blocked()
     }
@@ -79,13 +78,11 @@ impl Broker {
         self.rooms.hubs.pending()
     }
 
-    /// The time at which `commit_due` next has work, in ms.
     pub fn next_due_ms(&self) -> Option<u64> {
         [self.backlog.due_ms(), self.ends.due_ms(), self.relay_due_ms()].into_iter().flatten().min()
     }
 
-    /// Whether a publish or a subscription waits here for its commit delay, a leader, or the place of its
-    /// room. A due time alone does not show that: its request may be complete.
+    /// Whether requests wait here for a delay, a leader or a place. A due time alone does not show that.
     pub fn is_waiting(&self) -> bool {
         self.backlog.due_ms().is_some()
             || !self.relay.parked.is_empty()

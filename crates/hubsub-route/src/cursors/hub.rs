@@ -40,7 +40,6 @@ struct Follower {
     /// The filter of its patterns; none after they changed.
     filter: Option<Arc<HubFilter>>,
     hubs: BTreeMap<HubId, HubCursor>,
-    /// Hubs whose cursor is not live.
     behind: BTreeSet<HubId>,
     reading: Option<(HubId, u64)>,
     /// The hub that was read last: the next read is for another one.

@@ -25,15 +25,12 @@ pub struct HubLog {
     pub(super) next: u64,
     /// Records up to this offset are persisted.
     safe: u64,
-    /// The log persists nothing more.
     has_failed: bool,
-    /// Records up to this offset are committed.
     committed: u64,
     deleted: u64,
     /// Some records up to this offset are not in memory.
     forgotten: u64,
     pending: VecDeque<Pending>,
-    /// The maximum length of `pending` since memory was last released.
     most: usize,
     of_room: HashMap<u32, u64, RandomState>,
     /// The window of numbered records, for deduplication.
@@ -41,7 +38,6 @@ pub struct HubLog {
     pub traffic: Arc<Traffic>,
 }
 
-/// A request that waits for the log at an offset, see [`HubLog::committable`].
 #[derive(Debug)]
 pub struct Pending {
     pub offset: u64,
@@ -51,7 +47,6 @@ pub struct Pending {
 
 #[derive(Debug)]
 pub enum Waits {
-    /// A record with its position, and the ticket of its publisher.
     Record(Ticket, Arc<Record>),
     /// A repeat of a waiting record, with that record's position.
     Repeat(Ticket, Position),
@@ -99,12 +94,10 @@ impl HubLog {
         }))
     }
 
-    /// Notes that a record has this offset; `room_len` is the length of its room's name.
     pub fn took_record(&mut self, offset: u64, room_len: usize, record: &Record) {
         self.producers.keep(offset, log_bytes_of(room_len, record), record);
     }
 
-    /// Notes that a deletion of a room has this offset.
     pub fn took_deletion(&mut self, offset: u64, room_len: usize) {
         self.producers.pass(offset, log_bytes(room_len, room_len, 0, 0, 0));
     }
@@ -133,12 +126,10 @@ impl HubLog {
         self.most = self.most.max(self.pending.len());
     }
 
-    /// Notes that the record of an offset is not in memory.
     pub fn forgot(&mut self, offset: u64) {
         self.forgotten = self.forgotten.max(offset);
     }
 
-    /// Notes that no committed record is in memory.
     pub fn forgot_all(&mut self) {
         self.forgotten = self.committed;
     }
@@ -191,7 +182,6 @@ impl HubLog {
         self.committed
     }
 
-    /// Returns the requests that are not persisted and will not be.
     pub(super) fn give_up(&mut self) -> Vec<Waits> {
         self.has_failed = true;
         let safe = self.pending.partition_point(|pending| pending.offset <= self.safe);

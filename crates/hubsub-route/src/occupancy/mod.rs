@@ -101,8 +101,7 @@ impl Occupancy {
         self.rooms.get(room).copied().unwrap_or_default()
     }
 
-    /// A room gains or loses a subscription to one of its topics. `name` returns the room's name for the
-    /// table; `tells` is whether changes are published.
+    /// A room gains or loses a subscription. `name` is the room's; `tells`: changes are published.
     pub fn subscribed(
         &mut self,
         room: &[u8],
@@ -159,8 +158,7 @@ impl Occupancy {
         self.changed.drain().collect()
     }
 
-    /// Topics have other rooms now: resets the counts of subscriptions, which are counted again by
-    /// [`Occupancy::subscribed`]. With `tells` all rooms are marked as changed.
+    /// Rooms of topics have changed: subscriptions are counted again. `tells`: all are marked changed.
     pub fn begin_anew(&mut self, tells: bool) {
         for (room, counts) in &mut self.rooms {
             counts.subscribers = Default::default();

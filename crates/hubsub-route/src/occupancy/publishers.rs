@@ -19,11 +19,8 @@ type Pairs = Vec<(u32, Arc<[u8]>)>;
 #[derive(Debug, Default)]
 pub struct Publishers {
     conns: Vec<Conn>,
-    /// Connections and rooms by the second in which they are examined.
     due: BTreeMap<u32, Pairs>,
-    /// The number of pairs in `due`. Pairs of closed connections remain there until they are due.
     remembered: u64,
-    /// The number of publishes that were not counted, because too many pairs are stored.
     pub uncounted: u64,
 }
 

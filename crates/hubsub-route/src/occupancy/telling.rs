@@ -131,7 +131,6 @@ impl Telling {
         self.go_on(room, now_ms, actions);
     }
 
-    /// The time of an [`Action::Wait`] has come.
     pub fn tick(&mut self, room: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
         self.go_on(room, now_ms, actions);
     }

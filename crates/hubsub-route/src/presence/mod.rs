@@ -53,7 +53,6 @@ pub enum Action {
     Tell(Arc<[u8]>, Diff),
 }
 
-/// A member, and the incarnation of its node.
 pub type Seen = (u64, Arc<Member>);
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -102,7 +101,6 @@ impl Presence {
         self.run
     }
 
-    /// The number of rooms with members or watchers on this node.
     pub fn len(&self) -> usize {
         self.rooms.len()
     }
@@ -243,7 +241,6 @@ impl Turn<'_> {
         *self.last
     }
 
-    /// Publishes a message; returns its number.
     fn say(&mut self, word: &Word) -> u64 {
         let number = self.number();
         self.actions.push(Action::Say(self.name.clone(), number, word.encode(self.run)));

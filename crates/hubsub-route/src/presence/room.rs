@@ -28,15 +28,12 @@ struct Part {
 #[derive(Debug)]
 struct Asked {
     number: u64,
-    /// The number of other nodes that received it, once that is known.
     others: Option<u64>,
-    /// The time until which they may respond, in ms.
     until_ms: u64,
 }
 
 #[derive(Debug, Default)]
 pub struct Room {
-    /// Listed members of this node, as they are now.
     own: Members,
     /// The number of members of this node that are not listed.
     more: u64,

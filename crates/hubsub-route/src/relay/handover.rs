@@ -10,7 +10,6 @@ use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Debug, Default)]
 pub struct Handover {
-    /// If this node recently became leader: the nodes that have registered with it.
     pub interest_wait: Option<InterestWait>,
     /// The leadership and term for which this node sent `LeadershipEnded`.
     pub sent_over: Option<(Epoch, Term)>,

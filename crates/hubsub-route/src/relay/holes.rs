@@ -24,7 +24,6 @@ pub struct Resume {
     pub held: VecDeque<Buffered>,
 }
 
-/// A buffered message that waits for the read of a hole.
 #[derive(Debug)]
 pub enum Buffered {
     /// A record, with the seq of the previous record that was due.
@@ -57,7 +56,6 @@ impl Holes {
         self.bytes
     }
 
-    /// Buffers a message until the hole of a room, if there is one; returns it otherwise.
     pub fn buffer(&mut self, room: RoomHandle, held: Buffered) -> Option<Buffered> {
         let Some(resume) = self.rooms.get_mut(&room) else { return Some(held) };
         self.bytes += held.weight();
@@ -78,7 +76,6 @@ impl Holes {
         self.rooms.remove(&room).map(|resume| resume.held).unwrap_or_default()
     }
 
-    /// A message of a closed hole is handled.
     pub fn handled(&mut self, held: &Buffered) {
         self.bytes -= held.weight();
     }

@@ -56,7 +56,6 @@ impl Relay {
         }
     }
 
-    /// Refuses a request that expects a reply.
     pub fn deny(&mut self, (to, hub): (NodeId, HubId), ask: AskId, code: ErrorCode, sink: &mut impl Sink) {
         if ask != AskId::NONE {
             self.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
@@ -118,7 +117,6 @@ impl Relay {
         self.requests.iter().filter(|(_, in_flight)| is_meant(in_flight)).map(|(&ask, _)| ask).collect()
     }
 
-    /// Removes a request that was answered, or will not be.
     pub fn take(&mut self, ask: AskId) -> Option<InFlight> {
         let in_flight = self.requests.remove(&ask)?;
         if let Request::Publish(_) = in_flight.what {

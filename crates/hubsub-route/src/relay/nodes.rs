@@ -89,7 +89,6 @@ impl Peers {
         true
     }
 
-    /// A link has ended: messages that waited for it are lost.
     pub fn down(&mut self, node: NodeId, link: u16) {
         let Some(peer) = self.peer_mut(node) else { return };
         peer.up &= !(1 << (link % 64));
@@ -116,7 +115,6 @@ impl Peers {
         self.peer(node).is_some_and(|peer| hub.0 % u32::from(peer.links) == u32::from(link))
     }
 
-    /// Nodes whose link for a hub is up.
     pub fn reached(&self, hub: HubId) -> impl Iterator<Item = NodeId> {
         self.places.iter().flatten().map(|peer| peer.node).filter(move |&node| self.reaches(node, hub))
     }

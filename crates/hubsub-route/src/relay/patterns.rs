@@ -14,7 +14,6 @@ pub type Counted = (Arc<[u8]>, u32);
 #[derive(Clone, Debug, Default)]
 pub struct PatternChange {
     pub node: NodeId,
-    /// Identifies the node's link.
     pub session: u64,
     /// Version of the set with this change.
     pub version: u64,

@@ -84,15 +84,11 @@ pub struct HubState {
     pub sent: u64,
     /// The number of publishes in flight to a former leader.
     pub former: usize,
-    /// The time limit of those, in ms.
     pub former_until_ms: u64,
     /// The time at which the leader is asked again, in ms; `u64::MAX`: never.
     pub retry_ms: u64,
-    /// Cursors' reads that wait for a leader.
     pub reads: Vec<Read>,
-    /// Reads of the whole hub that wait for a leader.
     pub hub_reads: Vec<HubRead>,
-    /// Requests that wait for a leader, by their time limit.
     pub questions: VecDeque<Question>,
     /// Messages of nodes with a term that is not known here.
     pub early: VecDeque<Early>,
@@ -105,7 +101,6 @@ pub struct HubState {
     pub handover: Handover,
 }
 
-/// A publish that waits for its hub's leader.
 #[derive(Debug)]
 pub struct Parked {
     /// Orders waiting publishes by arrival.
@@ -136,7 +131,6 @@ pub struct InFlight {
 #[derive(Debug)]
 pub enum Request {
     Publish(Parked),
-    /// Interest in a topic.
     Interest(InterestRequest),
     Read(Box<Read>),
     Hub(Box<HubRead>),
@@ -150,7 +144,6 @@ pub enum Request {
 pub struct Question {
     /// A request for which [`Missing::is_question`] is true.
     pub what: Missing,
-    /// Time limit for waiting for a leader, in ms.
     pub until_ms: u64,
 }
 
@@ -222,7 +215,6 @@ impl Relay {
         &mut self.hubs[usize::from(slot)]
     }
 
-    /// The leader of a hub, if it is a node whose link for the hub is up.
     pub fn leader_of(&self, slot: u16) -> Option<NodeId> {
         let hub = self.hub(slot);
         match hub.leader {

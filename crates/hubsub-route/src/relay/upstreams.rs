@@ -41,7 +41,6 @@ pub struct Upstream {
 #[derive(Debug)]
 pub struct WaitingAttach {
     pub attach: Attach,
-    /// The edge shard that sent it.
     pub from: ShardId,
     pub until_ms: u64,
 }

@@ -46,7 +46,6 @@ impl Relay {
         self.last_number
     }
 
-    /// Adds a waiting publish in the order of its number.
     pub fn park(&mut self, slot: u16, parked: Parked) {
         self.parked.add(parked.record.weight());
         self.wake_by(parked.since_ms + self.limits.parked_ms);

@@ -47,8 +47,7 @@ impl Watchers {
         self.committed = offset;
     }
 
-    /// Counts a record that is sent to a node, with this offset of the hub's log; returns the offset that was
-    /// due before. For a node that is not watched, all earlier offsets were due.
+    /// Counts a record for a node; returns the offset due before, all of them for an unwatched node.
     pub fn sent(&mut self, node: NodeId, offset: u64) -> u64 {
         match self.nodes.get_mut(&node).filter(|watcher| watcher.away.is_none()) {
             Some(watcher) => {
@@ -133,7 +132,6 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// This node applies the route of a term.
     pub fn routed(&mut self, term: Term) {
         self.first.get_or_insert(term);
     }

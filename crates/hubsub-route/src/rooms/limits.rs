@@ -50,8 +50,7 @@ impl Rooms {
         Ok(())
     }
 
-    /// Releases memory when few of many rooms are left: slots after the last room, if at least half of all can go,
-    /// and empty slots of the table of names.
+    /// Releases memory of unused slots at the end, if that is half of all, and of the table of names.
     pub fn shrink(&mut self) {
         for slot in 0..self.hubs.iter().count() as u16 {
             self.hubs.get_mut(slot).log.iter_mut().for_each(HubLog::shrink);

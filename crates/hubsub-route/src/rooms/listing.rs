@@ -31,7 +31,6 @@ pub struct RoomInfo {
     pub idle_s: u32,
 }
 
-/// A page of rooms that is being filled; see the module.
 pub struct Page {
     /// The walk continues at this name, or after it.
     from: Vec<u8>,

@@ -18,14 +18,12 @@ impl Rooms {
         self.hubs.add(seed, durability, producers);
     }
 
-    /// Sets the retained messages that were found in a hub's log.
     pub fn set_rows(&mut self, hub: HubId, rows: Rows) {
         if let Some(slot) = self.hubs.slot_of(hub) {
             self.hubs.get_mut(slot).rows.replace(rows, &self.retained);
         }
     }
 
-    /// Another node leads a hub without a log: removes its entries here.
     pub fn forget_rows(&mut self, slot: u16) {
         if self.hubs.get(slot).log.is_none() {
             self.hubs.get_mut(slot).rows.replace(Rows::default(), &self.retained);
@@ -42,7 +40,6 @@ impl Rooms {
         (messages.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
     }
 
-    /// Gives a record of a logged class its position in its room; returns its offset.
     pub fn append(&mut self, handle: RoomHandle, record: &mut Record, now: Now) -> u64 {
         self.last_us = self.last_us.max(now.wall_us);
         record.timestamp_us = self.last_us;
@@ -74,8 +71,7 @@ impl Rooms {
         Some(waits)
     }
 
-    /// Ends a room's epoch; its log must record that at the offset that this returns, with the room's last
-    /// position and the time. Later records are in a new epoch.
+    /// Ends a room's epoch, which the log must record: its offset, the room's last position, the time.
     pub fn end_epoch(&mut self, handle: RoomHandle, now: Now) -> (u64, Position, u64) {
         self.drop_all(handle);
         self.last_us = self.last_us.max(now.wall_us);

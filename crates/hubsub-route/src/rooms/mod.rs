@@ -48,7 +48,6 @@ impl RoomHandle {
     }
 }
 
-/// Interest in topics, by namespace and name.
 type Interests = HashMap<(Namespace, Arc<[u8]>), Counts, RandomState>;
 
 #[derive(Debug)]
@@ -130,7 +129,6 @@ impl hashbrown::Equivalent<(Namespace, Arc<[u8]>)> for Key<'_> {
 /// A slot's generation, incremented when a room leaves it, and its room.
 type Slot = (u32, Option<Room>);
 
-/// The last record of a room, according to the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recalled {
     pub position: Position,
@@ -162,7 +160,6 @@ pub struct Rooms {
     /// All hubs, and the placement of rooms on them.
     all_hubs: Arc<Hubs>,
     pub hubs: ShardHubs,
-    /// The latest timestamp of a record, in µs since 1970.
     last_us: u64,
     /// The second in which rooms were last created, and how many were.
     created: (u64, u64),

@@ -44,8 +44,7 @@ impl Rooms {
         }
     }
 
-    /// Sets whether the epoch of a room of a class without a log has ended and nothing of it is missing here.
-    /// This holds until the room's position changes.
+    /// Sets whether a room's epoch, without a log, is over with nothing missing, until its position changes.
     pub fn set_over(&mut self, handle: RoomHandle, is_over: bool) {
         if let Some(room) = self.get_mut(handle) {
             room.epoch_state = if is_over { EpochState::Over } else { EpochState::One };
@@ -105,7 +104,6 @@ impl Rooms {
         total
     }
 
-    /// Removes a room of a class without history if nobody is interested in it.
     pub fn forget_unused(&mut self, handle: RoomHandle) {
         let Some(room) = self.get(handle) else { return };
         let has_history = self.classes.get(self.hubs.get(room.hub).class).history.is_some();
@@ -131,8 +129,7 @@ impl Rooms {
         own.into_iter().chain(others).collect()
     }
 
-    /// This node begins to lead a room: it continues the room's epoch if the log contains it, and begins a
-    /// new one otherwise. Returns the previous and the current position.
+    /// Begins to lead a room: continues the epoch that the log has, or a new one. Positions before, after.
     pub fn begin_lead(
         &mut self,
         handle: RoomHandle,
@@ -159,8 +156,7 @@ impl Rooms {
         self.begin_lead(handle, now, |_, _| None).0
     }
 
-    /// Whether memory has committed records of a room that its log does not show yet, since segments lag the
-    /// journal, or an epoch without a record.
+    /// Whether memory has records of a room, or an epoch, that its log does not show yet.
     pub fn is_ahead(&self, handle: RoomHandle, recall: &impl Fn(HubId, &[u8]) -> Option<Recalled>) -> bool {
         let Some((room, log)) = self.get(handle).zip(self.log_of(handle)) else { return false };
         let life = |epoch: Epoch| epoch.0 >> 32;
@@ -173,8 +169,7 @@ impl Rooms {
         }
     }
 
-    /// Another node leads a hub's room from now on: drops its records and other nodes' interest here, and
-    /// removes the room if nobody on this node uses it.
+    /// Another node leads a room now: drops its records and nodes' interest, and the room if unused.
     pub fn end_lead(&mut self, handle: RoomHandle, recall: impl Fn(HubId, &[u8]) -> Option<Recalled>) {
         let is_ahead = self.is_ahead(handle, &recall);
         self.drop_all(handle);

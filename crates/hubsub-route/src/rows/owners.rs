@@ -68,15 +68,13 @@ impl Owner {
 
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// By the rooms of their entries.
     sessions: BTreeMap<Box<[u8]>, Owner>,
     /// The room after which the next search for owners without a process continues.
     looked_at: Box<[u8]>,
 }
 
 impl Owners {
-    /// Whether a session's entry may be written, which is its latest then; an owner that has a successor may
-    /// not. Records of other rooms always may.
+    /// Whether a session's entry may be written: not by an owner with a successor. Others always may.
     pub fn may_own(&mut self, record: &Record) -> bool {
         let (Some(owner), true) = (Owner::of(record), record.topic().starts_with(SESSIONS)) else {
             return true;
@@ -119,8 +117,7 @@ impl Owners {
         found
     }
 
-    /// A session's entry is committed. An entry of a later owner may be in flight after it, and is valid from
-    /// when it was accepted.
+    /// A session's entry is committed; that of a later owner in flight is valid since it was accepted.
     pub fn set(&mut self, record: &Record) {
         let owner = Owner::of(record);
         let last = self.sessions.get(record.topic());

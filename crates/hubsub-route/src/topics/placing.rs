@@ -6,7 +6,7 @@
 use super::{TopicId, Topics, UNHEARD};
 use crate::hubs::Hubs;
 use crate::places::{Change, Place, UNPLACED};
-use crate::ring::NOWHERE;
+use crate::ring::{NOWHERE, Placement};
 use crate::rooms::RoomHandle;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
@@ -26,28 +26,13 @@ impl Topics {
         (class, self.hubs.placement.place(class, room))
     }
 
-    /// The place of a room if it is of that class.
-    pub fn place_in(&self, class: ClassIndex, room: &[u8]) -> Place {
-        self.hubs.placement.place(class, room)
-    }
-
     pub fn shard_of_room(&self, room: &[u8]) -> ShardId {
         let (class, hub) = self.place(room);
         self.hubs.placement.shard(class, hub)
     }
 
-    /// The home on this node of a hub of a class.
-    pub fn shard_of_hub(&self, class: ClassIndex, hub: u16) -> ShardId {
-        self.hubs.placement.shard(class, hub)
-    }
-
-    /// The number of known hubs of a class.
-    pub fn hubs_of(&self, class: ClassIndex) -> u16 {
-        self.hubs.placement.hubs(class)
-    }
-
-    pub fn knows_hubs_of(&self, class: ClassIndex) -> bool {
-        self.hubs.placement.hubs(class) > 0
+    pub(crate) fn placement(&self) -> &Placement {
+        &self.hubs.placement
     }
 
     /// The id of a hub of a class, in a known cluster.
@@ -127,8 +112,7 @@ impl Topics {
         }
     }
 
-    /// Looks up the place of a topic's room again; returns whether its shard or hub has changed. Nothing
-    /// changes while this shard leaves the room, or was not notified of its move.
+    /// Looks up a topic's place, unless its room is left or unheard; returns whether that has changed.
     pub fn place_again(&mut self, id: TopicId) -> bool {
         let room = self.classes.room(&self.get(id).name);
         if self.is_leaving(&room) {

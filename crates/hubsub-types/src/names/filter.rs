@@ -10,7 +10,6 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Longest filter, in bytes.
     pub const BYTES_MAX: usize = 65_535;
 
     /// Parses a topic filter.

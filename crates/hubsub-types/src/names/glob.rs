@@ -172,7 +172,6 @@ impl Glob {
         self.source.len() + self.unescaped.len() + program
     }
 
-    /// The pattern before compilation.
     pub fn source(&self) -> &[u8] {
         &self.source
     }

@@ -18,7 +18,6 @@ impl Matcher {
         filter.map_or_else(|| Matcher::Glob(Glob::new(source)), Matcher::Filter)
     }
 
-    /// Heap memory in bytes.
     pub fn memory(&self) -> usize {
         match self {
             Matcher::Glob(glob) => glob.memory(),

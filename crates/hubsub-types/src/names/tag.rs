@@ -1,7 +1,6 @@
 //! Hash tags, by Redis's rule: one `{tag}` in a topic names its room.
 
-/// Most bytes that the node adds to a client's name to form an internal name, such as `$system/session/ID` or
-/// `$stats/room/ROOM/occupancy`.
+/// Most bytes that an internal name adds to a client's, as in `$stats/room/ROOM/occupancy`.
 pub const OWN_BYTES_MAX: usize = 64;
 
 /// Whether a topic is within its length limit: an internal topic may exceed it by what it adds to the

@@ -171,8 +171,7 @@ impl Broker {
         }
     }
 
-    /// A hub's leader no longer counts this node's interest. If the room was moved, this node learns or has
-    /// learned of it; otherwise it registers its interest again.
+    /// A leader no longer counts this node, which registers its interest again or learns of a move.
     pub(crate) fn interest_ended(&mut self, slot: u16, names: &Names, now: Now) {
         let key = (names.namespace, Arc::clone(&names.topic));
         let relay = &mut self.relay;

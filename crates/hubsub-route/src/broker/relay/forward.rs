@@ -173,13 +173,6 @@ impl Broker {
         }
     }
 
-    pub(crate) fn expire_former(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
-        let hub = self.relay.hub(slot);
-        if hub.former > 0 && hub.former_until_ms <= turn.now.mono_ms {
-            self.lose_former(slot, |_| true, turn.sink);
-        }
-    }
-
     /// A silent former leader will not respond in time: its publishes do not block others.
     pub(crate) fn lose_silent_former(&mut self, slot: u16, sink: &mut impl Sink) {
         if self.relay.hub(slot).former == 0 {
@@ -196,13 +189,12 @@ impl Broker {
         }
     }
 
-    fn lose_former(&mut self, slot: u16, is_meant: impl Fn(NodeId) -> bool, sink: &mut impl Sink) {
+    pub(crate) fn lose_former(&mut self, slot: u16, is_meant: impl Fn(NodeId) -> bool, sink: &mut impl Sink) {
         for ask in self.relay.former_publishes(slot, is_meant) {
             self.lose(ask, sink);
         }
     }
 
-    /// Counts publishes in flight to former leaders again after a change of a hub's route.
     pub(crate) fn count_former(&mut self, slot: u16, now: Now) {
         let former = self.relay.former_publishes(slot, |_| true).len();
         let until_ms = now.mono_ms + FORMER_MS;

@@ -55,7 +55,6 @@ impl Broker {
 
     // -- the new leader --
 
-    /// This node leads a hub from now on: publishes wait for the interest of other nodes.
     pub(crate) fn wait_for_interest(&mut self, slot: u16, now: Now) {
         let until_ms = now.mono_ms + REGISTER_MS;
         self.relay.wake_by(until_ms);
@@ -78,7 +77,6 @@ impl Broker {
         }
     }
 
-    /// A node has registered all its interest in the rooms of a hub that is led here.
     pub(crate) fn interest_synced(&mut self, slot: u16, from: NodeId, turn: &mut Turn<impl Sink>) {
         if let Some(interest_wait) = &mut self.relay.hub_mut(slot).handover.interest_wait {
             interest_wait.registered.insert(from);
@@ -90,8 +88,7 @@ impl Broker {
 
     // -- the follower's side --
 
-    /// Queues a route of a hub whose home is here; ignores one of an earlier term. It waits for earlier
-    /// routes, and until the former leader has sent `LeadershipEnded`.
+    /// Queues a route unless its term is earlier. It waits for earlier ones, and for `LeadershipEnded`.
     pub(crate) fn take_route(&mut self, slot: u16, route: (Term, Leader), turn: &mut Turn<impl Sink>) {
         let hub = self.relay.hub_mut(slot);
         let last = hub.handover.routes.back().copied().unwrap_or((hub.term, hub.leader));

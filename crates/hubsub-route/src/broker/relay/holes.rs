@@ -5,7 +5,7 @@ use super::{Broker, Turn};
 use crate::Names;
 use crate::cursors::Range;
 use crate::relay::{Buffered, HOLE_BYTES, READ_RECORDS_MAX, Request};
-use crate::rooms::RoomHandle;
+use crate::rooms::{RoomHandle, TopicKey};
 use crate::{Namespace, Sink, Start};
 use hubsub_message::AskId;
 use hubsub_types::{Position, Seq};
@@ -17,18 +17,6 @@ impl Broker {
     pub(crate) fn is_followed(&mut self, room: RoomHandle) -> bool {
         let topics = self.rooms.topics_of(room);
         topics.iter().any(|key| self.relay.upstreams.by_topic.get(key).is_some_and(|up| up.was_confirmed))
-    }
-
-    /// A room first reads up to a seq, or reports the gap; `held` follows.
-    pub(crate) fn open_hole(
-        &mut self,
-        room: RoomHandle,
-        upto: Seq,
-        held: Buffered,
-        turn: &mut Turn<impl Sink>,
-    ) {
-        self.relay.holes.open(room, upto, held);
-        self.resume_room(room, turn);
     }
 
     /// A room with confirmed topics reads missing records, or continues.
@@ -63,9 +51,19 @@ impl Broker {
     ) {
         let Some(name) = self.rooms.get(room).map(|it| Arc::clone(&it.name)) else { return };
         let (from, to) = (Position { seq: here.seq.next(), ..here }, Position { seq: upto, ..here });
-        let mut topics = self.rooms.topics_of(room);
         // Patterns that match the room may follow it.
-        let own = (Namespace::Global, name);
+        self.report_gaps(room, (Namespace::Global, name), (from, to), sink);
+    }
+
+    /// Reports a gap of a room to subscribers of its topics, and of this one.
+    pub(crate) fn report_gaps(
+        &mut self,
+        room: RoomHandle,
+        own: TopicKey,
+        (from, to): (Position, Position),
+        sink: &mut impl Sink,
+    ) {
+        let mut topics = self.rooms.topics_of(room);
         if !topics.contains(&own) {
             topics.push(own);
         }

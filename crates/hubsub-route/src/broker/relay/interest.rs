@@ -39,7 +39,6 @@ impl Broker {
         counts.map_or(0, |counts| counts.of_shards(self.shards))
     }
 
-    /// Sends interest to the leader, if it is reachable, and requests a confirmation.
     pub(crate) fn request_interest(
         &mut self,
         key: &TopicKey,

@@ -3,7 +3,7 @@
 use super::{Broker, Turn};
 use crate::relay::{InFlight, Leader, Relay};
 use crate::{Now, Sink};
-use hubsub_types::{HubId, NodeId, ShardId};
+use hubsub_types::{NodeId, ShardId};
 
 impl Broker {
     /// A link of a node is up, one of `links`. Nodes beyond the limit are not known: nothing is sent to them.
@@ -14,19 +14,20 @@ impl Broker {
         if link == 0 && self.shard == ShardId(0) {
             self.send_patterns(node, sink);
         }
-        self.watch_by_link(node, link, sink);
-        for slot in self.slots_of(node, link) {
-            self.reach_leader(slot, &mut Turn { now, sink });
-            self.update_reach(slot, sink);
+        let slots = self.slots_by(node, link);
+        slots.iter().for_each(|&slot| self.watch(slot, node, sink));
+        for slot in slots {
+            if self.relay.hub(slot).leader == Leader::Node(node) {
+                self.reach_leader(slot, &mut Turn { now, sink });
+                self.update_reach(slot, sink);
+            }
         }
     }
 
     /// A link has ended: requests in flight on it are lost, and the node's interest over it is removed.
     pub fn node_down(&mut self, node: NodeId, link: u16, now: Now, sink: &mut impl Sink) {
         let turn = &mut Turn { now, sink };
-        let uses = |hub: HubId| self.relay.peers.uses(node, hub, link);
-        let slots: Vec<u16> =
-            (0u16..).zip(&self.relay.hubs).filter(|(_, hub)| uses(hub.id)).map(|(slot, _)| slot).collect();
+        let slots = self.slots_by(node, link);
         for &slot in &slots {
             self.forget_requests(node, slot);
         }
@@ -67,7 +68,6 @@ impl Broker {
         }
     }
 
-    /// Removes a node's interest over a link that has ended, and its unanswered requests.
     pub(crate) fn forget_requests(&mut self, node: NodeId, slot: u16) {
         let shards = self.shards;
         let Broker { relay, rooms, .. } = self;
@@ -90,11 +90,9 @@ impl Broker {
         }
     }
 
-    /// Slots of hubs of this shard that a node leads over this link.
-    pub(crate) fn slots_of(&self, node: NodeId, link: u16) -> Vec<u16> {
-        let is_meant = |hub: &crate::relay::HubState| {
-            hub.leader == Leader::Node(node) && self.relay.peers.uses(node, hub.id, link)
-        };
-        (0u16..).zip(&self.relay.hubs).filter(|(_, hub)| is_meant(hub)).map(|(slot, _)| slot).collect()
+    /// Slots of hubs of this shard that use a link of a node.
+    fn slots_by(&self, node: NodeId, link: u16) -> Vec<u16> {
+        let hubs = (0u16..).zip(&self.relay.hubs);
+        hubs.filter(|(_, hub)| self.relay.peers.uses(node, hub.id, link)).map(|(slot, _)| slot).collect()
     }
 }

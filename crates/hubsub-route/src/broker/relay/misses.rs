@@ -32,7 +32,8 @@ impl Broker {
             return Outcome::Now(Err(ErrorCode::HubClosed));
         }
         if self.found(id) {
-            self.publish_placed(ticket, id, record, turn);
+            let (shard, revision) = (self.topics.get(id).shard, self.topics.revision(id));
+            self.pass(shard, Msg::Publish(ticket, record, revision), turn);
             return Outcome::Later;
         }
         if self.traces.is_on() {
@@ -47,12 +48,13 @@ impl Broker {
 
     /// As `miss_publish`, for a subscription.
     #[cold]
-    pub(crate) fn miss_attach(&mut self, id: TopicId, attach: Attach, turn: &mut Turn<impl Sink>) {
+    pub(crate) fn miss_attach(&mut self, id: TopicId, mut attach: Attach, turn: &mut Turn<impl Sink>) {
         if self.is_outside(&self.classes.room(&attach.topic)) {
             return self.attached(attach, Err(ErrorCode::HubClosed), turn);
         }
         if self.found(id) {
-            return self.attach_placed(id, attach, turn);
+            (attach.home, attach.revision) = (self.topics.get(id).shard, self.topics.revision(id));
+            return self.pass(attach.home, Msg::Attach(Box::new(attach)), turn);
         }
         let room = self.room_of(&attach.topic);
         if let Err(Missing::Attach(attach)) = self.miss(room, Missing::Attach(Box::new(attach)), turn) {
@@ -95,8 +97,7 @@ impl Broker {
         }
     }
 
-    /// The buffer has no space for a node's message: refuses waiting interest of the same node in the same
-    /// topic, since it must not be counted after this message.
+    /// The buffer is full: refuses waiting interest of the node, not to be counted after this message.
     fn refuse_overtaken_interest(
         &mut self,
         from: NodeId,
@@ -230,8 +231,7 @@ impl Broker {
         waits.into_iter().filter_map(message).collect()
     }
 
-    /// Continues waiting requests of a room, if this shard knows its place and is not leaving it. Requests of
-    /// nodes wait only for the place.
+    /// Continues a room's requests if its place is known and not being left; nodes need only the place.
     pub(crate) fn resume_placed(&mut self, room: &[u8], turn: &mut Turn<impl Sink>) {
         if self.topics.place(room).1 == UNPLACED {
             // Waiting requests keep their time limit.
@@ -307,26 +307,10 @@ impl Broker {
         }
     }
 
-    fn publish_placed(
-        &mut self,
-        ticket: Ticket,
-        id: TopicId,
-        record: Arc<Record>,
-        turn: &mut Turn<impl Sink>,
-    ) {
-        let (shard, revision) = (self.topics.get(id).shard, self.topics.revision(id));
-        self.pass(shard, Msg::Publish(ticket, record, revision), turn);
-    }
-
-    fn attach_placed(&mut self, id: TopicId, mut attach: Attach, turn: &mut Turn<impl Sink>) {
-        (attach.home, attach.revision) = (self.topics.get(id).shard, self.topics.revision(id));
-        self.pass(attach.home, Msg::Attach(Box::new(attach)), turn);
-    }
-
     /// Classes have changed: moves this shard's subscriptions to a topic to its room's current place.
     pub(crate) fn resubscribe_elsewhere(&mut self, id: TopicId, turn: &mut Turn<impl Sink>) {
         let (namespace, topic) = self.key_of(id);
-        let (before, is_leaving) = (self.counted_at(id), self.is_left(id));
+        let (before, is_leaving) = (self.counted_at(id), self.topics.is_leaving(&self.classes.room(&topic)));
         let attached: Vec<u32> = self.topics.get(id).subs.as_slice().to_vec();
         if !self.topics.place_again(id) && !is_leaving {
             return;
@@ -339,9 +323,5 @@ impl Broker {
             }
         }
         self.resubscribe(id, Position::default(), turn);
-    }
-
-    fn is_left(&self, id: TopicId) -> bool {
-        self.topics.is_leaving(&self.classes.room(&self.topics.get(id).name))
     }
 }

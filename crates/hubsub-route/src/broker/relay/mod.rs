@@ -294,7 +294,10 @@ impl Broker {
         self.relay.due_ms = u64::MAX;
         for slot in 0..self.relay.hubs.len() as u16 {
             self.expire_early(slot, turn);
-            self.expire_former(slot, turn);
+            let hub = self.relay.hub(slot);
+            if hub.former > 0 && hub.former_until_ms <= turn.now.mono_ms {
+                self.lose_former(slot, |_| true, turn.sink);
+            }
             self.apply_due_routes(slot, turn);
             if self.relay.hub(slot).retry_ms <= turn.now.mono_ms {
                 self.requeue_moved(slot, turn);
@@ -328,7 +331,9 @@ impl Broker {
         self.settle_leavers(true, turn);
         self.send_counts(turn.sink);
         self.report_lacks(turn.sink);
-        self.report_skipped(turn.sink);
+        for class in std::mem::take(&mut self.relay.moves.lacks) {
+            self.lack_here(class, turn.sink);
+        }
     }
 
     // -- responses --

@@ -43,7 +43,7 @@ impl Broker {
         let mut left = self.topics.leave(moved.map(|(room, _)| room.as_ref().into()));
         for (room, change) in rooms {
             if is_left(room, change) {
-                let home = self.topics.shard_of_hub(class, change.before);
+                let home = self.topics.placement().shard(class, change.before);
                 let room: Arc<[u8]> = room.as_ref().into();
                 // After several moves of a room the shard leaves the home before the first.
                 if left.remove(&room) {
@@ -196,8 +196,7 @@ impl Broker {
         Some((*home, self.topics.revision(id)))
     }
 
-    /// Whether a record has the revision by which this shard knows its room; otherwise it is skipped, and
-    /// followers by pattern get a gap at the end of the turn.
+    /// Whether a record has the known revision of its room; otherwise followers by pattern get a gap.
     pub(crate) fn is_current(&mut self, id: TopicId, (revision, seq): (u64, Seq), is_matched: bool) -> bool {
         if self.topics.revision(id) == revision || seq.0 == 0 {
             return true;
@@ -259,14 +258,6 @@ impl Broker {
         }
     }
 
-    /// Reports skipped records of these classes to followers by pattern.
-    pub(crate) fn report_skipped(&mut self, sink: &mut impl Sink) {
-        for class in std::mem::take(&mut self.relay.moves.lacks) {
-            self.lack_here(class, sink);
-        }
-    }
-
-    /// A node's link has ended: drops its requests for rooms without a place.
     pub(crate) fn forget_missing(&mut self, node: NodeId, link: u16) {
         let (peers, misses) = (&self.relay.peers, &mut self.relay.misses);
         let parked = &mut misses.parked;

@@ -46,7 +46,6 @@ impl Broker {
         false
     }
 
-    /// A node's link for patterns is up: sends the whole set, then changes.
     pub(crate) fn send_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
         let shards = self.shards;
         let Broker { relay, patterns, groups, .. } = self;
@@ -154,7 +153,6 @@ impl Broker {
         self.watch_by(change, sink);
     }
 
-    /// A shard holds a node's set up to a version; the node is notified once all shards do.
     pub(crate) fn shard_holds(
         &mut self,
         shard: ShardId,
@@ -177,7 +175,6 @@ impl Broker {
         }
     }
 
-    /// Confirms subscriptions whose patterns all nodes hold now.
     fn patterns_were_held(&mut self, sink: &mut impl Sink) {
         loop {
             let own = self.shard;

@@ -18,7 +18,6 @@ use crate::topics::TopicId;
 use crate::{Asker, Msg, Namespace, Now, Outcome, Reply, Sink, Start, Ticket};
 use hubsub_message::{Names, NodeMessage};
 use hubsub_types::{ErrorCode, ShardId};
-use std::sync::Arc;
 
 impl Broker {
     /// The home shard of a room; none: its place is not known here.
@@ -79,8 +78,7 @@ impl Broker {
         asked.map_or(Outcome::Now(Err(ErrorCode::LinkFull)), |()| Outcome::Later)
     }
 
-    /// Passes on a history request that this shard cannot answer: it waits if the room's place is unknown, or
-    /// goes to the room's home shard. None: this shard answers it.
+    /// Passes on a history request whose room has no known place, or another home. None: it is here.
     pub(crate) fn pass_history(
         &mut self,
         query: &HistoryQuery,
@@ -129,8 +127,7 @@ impl Broker {
 
     // -- to the leader --
 
-    /// Sends a request to the leader of a hub. If none is reachable, the request waits as long as a publish
-    /// does; it is returned if the buffer is full.
+    /// Sends a request to a hub's leader, or lets it wait like a publish. Returned: the buffer is full.
     pub(crate) fn request_from_leader(
         &mut self,
         slot: u16,
@@ -187,24 +184,18 @@ impl Broker {
         }
     }
 
+    /// Sends requests that waited for a hub's leader to where their rooms are now.
     pub(crate) fn resend_waiting(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
         for _ in 0..self.relay.hub(slot).questions.len() {
             let Some(question) = self.relay.take_question(slot) else { return };
-            let room: Arc<[u8]> = match &question.what {
+            let is_relayed = match &question.what {
                 // Their hub is known, and may be led here now.
-                Missing::Rows(_) => {
-                    if !self.rooms.hubs.get(slot).is_relayed {
-                        self.send_placed(question.what, turn);
-                    } else if let Err(question) = self.request_or_wait(slot, question, turn.sink) {
-                        self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), turn.sink);
-                    }
-                    continue;
-                }
-                Missing::Count(_, (_, topic)) => self.room_of(topic),
-                Missing::History(query, _) => query.room.as_slice().into(),
+                Missing::Rows(_) => self.rooms.hubs.get(slot).is_relayed,
+                Missing::Count(_, (_, topic)) => self.relayed_slot(&self.classes.room(topic)) == Some(slot),
+                Missing::History(query, _) => self.relayed_slot(&query.room) == Some(slot),
                 _ => continue,
             };
-            if self.relayed_slot(&room) != Some(slot) {
+            if !is_relayed {
                 self.send_placed(question.what, turn);
             } else if let Err(question) = self.request_or_wait(slot, question, turn.sink) {
                 self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), turn.sink);
@@ -226,7 +217,6 @@ impl Broker {
 
     // -- rooms without a place --
 
-    /// The place of a room is known: sends it a request that waited for it.
     pub(crate) fn send_placed(&mut self, question: Missing, turn: &mut Turn<impl Sink>) {
         match question {
             Missing::Count(ticket, (namespace, topic)) => {

@@ -104,22 +104,17 @@ impl Broker {
                     // The epoch continues with the next lead: it is not over.
                     self.rooms.set_over(room, false);
                 }
-                return self.open_hole(room, previous, Buffered::Deliver(previous, record), turn);
+                self.relay.holes.open(room, previous, Buffered::Deliver(previous, record));
+                return self.resume_room(room, turn);
             }
             let from = Position { epoch: here.epoch, seq: here.seq.next() };
             let to = Position { epoch: here.epoch, seq: previous };
-            let mut topics = self.rooms.topics_of(room);
-            let own: TopicKey = (record.namespace, record.topic().into());
-            if !topics.contains(&own) {
-                topics.push(own);
-            }
-            topics.iter().for_each(|key| self.report_gap(key, from, to, turn.sink));
+            self.report_gaps(room, (record.namespace, record.topic().into()), (from, to), turn.sink);
         }
         self.rooms.set_position(room, there, turn.now);
         self.forward_record(&record, turn.sink);
     }
 
-    /// Forwards a record to shards with interest, and to those with matching patterns.
     pub(crate) fn forward_record(&mut self, record: &Arc<Record>, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
         let name = record.topic();

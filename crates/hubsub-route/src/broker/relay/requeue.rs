@@ -14,8 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Broker {
-    /// Returns publishes of a room that wait here to their shards, all or those of one shard; refuses those
-    /// of nodes. Returns the shards with any.
+    /// Returns a room's waiting publishes to their shards, refuses those of nodes; returns the shards.
     pub(crate) fn requeue(
         &mut self,
         room: &Arc<[u8]>,
@@ -178,8 +177,7 @@ impl Broker {
         }
     }
 
-    /// A publish is committed, or may be: earlier publishes of the same shard and room that the leader
-    /// refused are refused now, so that none follows it.
+    /// A publish is or may be committed: refuses earlier ones of its shard and room, to keep the order.
     pub(crate) fn refuse_overtaken(&mut self, slot: u16, done: &Parked, sink: &mut impl Sink) {
         let class = self.relay.hub(slot).class;
         if self.classes.get(class).durability.is_logged() {
@@ -208,7 +206,6 @@ impl Broker {
         }
     }
 
-    /// A shard sends no further requests for a room here.
     pub(crate) fn leave_asked(&mut self, from: ShardId, room: &Arc<[u8]>, turn: &mut Turn<impl Sink>) {
         self.rehome(room, turn);
         self.requeue(room, Some(from), turn);

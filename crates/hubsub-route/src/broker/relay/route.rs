@@ -84,12 +84,9 @@ impl Broker {
         for room in self.rooms.of_hub(slot) {
             self.relay.due.remove(&room);
             let topics = self.rooms.topics_of(room);
-            let name = self.rooms.get(room).map(|it| (crate::Namespace::Global, it.name.clone()));
             let before = self.rooms.begin_new_epoch(room, turn.now);
-            // A room without topics was followed by patterns.
-            let told = if topics.is_empty() { name.into_iter().collect() } else { topics };
-            for key in told.iter().filter(|_| before.epoch.0 != 0) {
-                self.report_epoch_end(key, before, turn.sink);
+            if before.epoch.0 != 0 {
+                self.report_room_epoch_end(room, &topics, before, turn.sink);
             }
         }
     }

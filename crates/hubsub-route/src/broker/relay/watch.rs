@@ -65,15 +65,6 @@ impl Broker {
         relay.peers.send(node, hub, NodeMessage::PatternsLive { hub, term, epoch, expected }, sink);
     }
 
-    pub(crate) fn watch_by_link(&mut self, node: NodeId, link: u16, sink: &mut impl Sink) {
-        for slot in 0..self.relay.hubs.len() as u16 {
-            let hub = self.relay.hub(slot).id;
-            if self.relay.peers.uses(node, hub, link) {
-                self.watch(slot, node, sink);
-            }
-        }
-    }
-
     /// A node's patterns are held in this version, or not any more.
     pub(crate) fn watch_by(&mut self, change: &PatternChange, sink: &mut impl Sink) {
         let (node, version) = (change.node, change.version);
@@ -121,8 +112,7 @@ impl Broker {
         }
     }
 
-    /// A room is in another epoch than its followers here: nothing can be read of the previous epoch, and the
-    /// current one is due from its first record.
+    /// A room is in another epoch: the followed one cannot be read, the current one is due from its start.
     pub(crate) fn begin_unseen(&mut self, room: RoomHandle, there: Position, turn: &mut Turn<impl Sink>) {
         self.begin_epoch(room, Position { seq: Seq(0), ..there }, turn);
         let resume = self.relay.holes.rooms.entry(room).or_default();
