@@ -128,6 +128,7 @@ pub struct Range {
 }
 
 impl Range {
+    /// The response when the epoch has ended; only `epoch` can be read.
     pub fn gone(epoch: Epoch) -> Range {
         Range { at_end: true, is_gone: true, epoch, ..Range::default() }
     }

@@ -109,6 +109,7 @@ impl Ledger {
         entry
     }
 
+    /// Removes entries of dropped records once they are more than half.
     pub fn tidy(&mut self, is_kept: impl Fn(&Entry) -> bool) {
         if self.entries.len() as u64 > 2 * self.records + 1024 {
             self.entries.retain(is_kept);

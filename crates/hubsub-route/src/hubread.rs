@@ -67,8 +67,10 @@ impl HubRead {
 pub struct HubRange {
     /// Records in order of offsets.
     pub records: Vec<Arc<Record>>,
+    /// The offset at which to continue: all requested records below it are included, or lost.
     pub next: u64,
     pub committed: u64,
+    /// First and last of the offsets that the log no longer has.
     pub lost: Option<(u64, u64)>,
 }
 

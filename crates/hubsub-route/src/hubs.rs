@@ -137,6 +137,7 @@ impl Hub {
     }
 }
 
+/// The hubs of one shard: for each class one or more, in the order of their index.
 #[derive(Debug)]
 pub struct ShardHubs {
     hubs: Vec<Hub>,

@@ -155,6 +155,7 @@ impl Topics {
         elsewhere
     }
 
+    /// The revision by which this shard knows the place of a topic's room; 0: there is none.
     #[inline]
     pub fn revision(&self, id: TopicId) -> u64 {
         if self.revisions.is_empty() { 0 } else { self.revisions.get(&id).copied().unwrap_or(0) }
@@ -234,6 +235,7 @@ impl Topics {
         self.reused
     }
 
+    /// Adds a subscriber that is not there yet.
     pub fn subscribe(&mut self, id: TopicId, conn: u32) {
         let topic = self.get_mut(id);
         let bytes = if topic.subs.is_empty() { topic.name.len() as u64 } else { 0 };

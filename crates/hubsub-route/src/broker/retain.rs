@@ -163,8 +163,6 @@ impl Broker {
         }
     }
 
-    // -- waiting for entries in flight --
-
     pub(super) fn answer_repeat(&mut self, ticket: Ticket, published: Published, sink: &mut impl Sink) {
         if let Some(waits) = self.retaining.wait(Waits::Repeat(ticket, published)) {
             self.answer_waiting(waits, sink);

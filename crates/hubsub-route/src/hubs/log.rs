@@ -31,6 +31,7 @@ pub struct HubLog {
     /// Some records up to this offset are not in memory.
     forgotten: u64,
     pending: VecDeque<Pending>,
+    /// The maximum length of `pending` since memory was last released.
     most: usize,
     of_room: HashMap<u32, u64, RandomState>,
     /// The window of numbered records, for deduplication.

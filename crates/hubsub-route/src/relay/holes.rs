@@ -56,6 +56,7 @@ impl Holes {
         self.bytes
     }
 
+    /// Buffers a message until the hole of a room, if there is one; returns it otherwise.
     pub fn buffer(&mut self, room: RoomHandle, held: Buffered) -> Option<Buffered> {
         let Some(resume) = self.rooms.get_mut(&room) else { return Some(held) };
         self.bytes += held.weight();

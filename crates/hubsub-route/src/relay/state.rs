@@ -89,6 +89,7 @@ pub struct HubState {
     pub retry_ms: u64,
     pub reads: Vec<Read>,
     pub hub_reads: Vec<HubRead>,
+    /// Requests that wait for a leader, by their time limit.
     pub questions: VecDeque<Question>,
     /// Messages of nodes with a term that is not known here.
     pub early: VecDeque<Early>,
@@ -215,6 +216,7 @@ impl Relay {
         &mut self.hubs[usize::from(slot)]
     }
 
+    /// The leader of a hub, if it is a node whose link for the hub is up.
     pub fn leader_of(&self, slot: u16) -> Option<NodeId> {
         let hub = self.hub(slot);
         match hub.leader {

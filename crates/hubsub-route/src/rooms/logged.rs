@@ -24,6 +24,7 @@ impl Rooms {
         }
     }
 
+    /// Another node leads a hub without a log: removes its entries here.
     pub fn forget_rows(&mut self, slot: u16) {
         if self.hubs.get(slot).log.is_none() {
             self.hubs.get_mut(slot).rows.replace(Rows::default(), &self.retained);

@@ -23,6 +23,7 @@ pub(super) struct Ordered {
 struct Block {
     /// Lower bound of its names, and upper bound (exclusive) of those in earlier blocks.
     low: Box<[u8]>,
+    /// Common prefix of all its names.
     prefix: Box<[u8]>,
     rows: Vec<Row>,
 }

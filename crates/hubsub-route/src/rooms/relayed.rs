@@ -104,6 +104,7 @@ impl Rooms {
         total
     }
 
+    /// Removes a room of a class without history if nobody is interested in it.
     pub fn forget_unused(&mut self, handle: RoomHandle) {
         let Some(room) = self.get(handle) else { return };
         let has_history = self.classes.get(self.hubs.get(room.hub).class).history.is_some();

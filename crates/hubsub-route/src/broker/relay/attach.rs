@@ -31,6 +31,7 @@ impl Broker {
         }
     }
 
+    /// Registers a subscription to a topic whose hub is led here, and finds its start.
     pub(crate) fn attach_led(
         &mut self,
         attach: &Attach,

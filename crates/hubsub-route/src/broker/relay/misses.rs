@@ -296,8 +296,6 @@ impl Broker {
         over.iter().for_each(|room| self.refuse_missing(room, ErrorCode::HubClosed, turn));
     }
 
-    // -- to the home --
-
     /// Forwards a publish whose room has another home since the classes changed.
     #[cold]
     pub(crate) fn lead_elsewhere(&mut self, ticket: Ticket, record: Arc<Record>, turn: &mut Turn<impl Sink>) {

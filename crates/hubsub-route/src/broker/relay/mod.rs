@@ -96,8 +96,6 @@ impl Broker {
         self.slot_of_name(room).filter(|&slot| !self.is_led(slot))
     }
 
-    // -- messages of nodes --
-
     pub fn node_message(&mut self, from: NodeId, message: NodeMessage, now: Now, sink: &mut impl Sink) {
         let turn = &mut Turn { now, sink };
         if self.relay.is_alone {
@@ -278,8 +276,6 @@ impl Broker {
         hub.retry_ms = hub.retry_ms.min(at_ms);
     }
 
-    // -- time --
-
     /// The time at which [`Broker::commit_due`] next has work for relays, in ms.
     pub(crate) fn relay_due_ms(&self) -> Option<u64> {
         let due_ms = self.relay.due_ms;
@@ -316,8 +312,6 @@ impl Broker {
         self.moves_due(turn);
     }
 
-    // -- each turn --
-
     pub(crate) fn push_relay(&mut self, turn: &mut Turn<impl Sink>) {
         if self.relay.is_alone {
             return;
@@ -335,8 +329,6 @@ impl Broker {
             self.lack_here(class, turn.sink);
         }
     }
-
-    // -- responses --
 
     pub(crate) fn answer_count(&self, to: Ticket, count: Result<u64, ErrorCode>, sink: &mut impl Sink) {
         if to.shard == self.shard {

@@ -18,8 +18,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Broker {
-    // -- notifications --
-
     /// The table has changed these rooms of a class: requests continue, and this shard leaves their homes.
     pub fn rooms_placed(
         &mut self,
@@ -223,8 +221,6 @@ impl Broker {
         let is_table = || topic.shard == NOWHERE && revision == self.topics.placed(&room).1.revision;
         topic.subs.is_empty() && !self.topics.is_leaving(&room) && (revision == UNHEARD || is_table())
     }
-
-    // -- time --
 
     /// Refuses returned publishes that have waited too long, and retries refused subscriptions.
     pub(crate) fn moves_due(&mut self, turn: &mut Turn<impl Sink>) {

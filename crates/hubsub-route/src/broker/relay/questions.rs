@@ -125,8 +125,6 @@ impl Broker {
         }
     }
 
-    // -- to the leader --
-
     /// Sends a request to a hub's leader, or lets it wait like a publish. Returned: the buffer is full.
     pub(crate) fn request_from_leader(
         &mut self,
@@ -214,8 +212,6 @@ impl Broker {
             }
         }
     }
-
-    // -- rooms without a place --
 
     pub(crate) fn send_placed(&mut self, question: Missing, turn: &mut Turn<impl Sink>) {
         match question {
