@@ -18,14 +18,12 @@ const CLOSED: u64 = u64::MAX;
 impl LeaseGate {
     /// Whether this process may lead now, by its monotonic clock, in µs.
     #[inline]
-    #[must_use]
     pub fn may_lead(&self, now_us: u64) -> bool {
         now_us < self.until_us()
     }
 
     /// The deadline, in µs; 0 before the first leader lease and when the gate is closed.
     #[inline]
-    #[must_use]
     pub fn until_us(&self) -> u64 {
         let until_us = self.0.load(Ordering::Relaxed);
         if until_us == CLOSED { 0 } else { until_us }

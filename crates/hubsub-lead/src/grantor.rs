@@ -98,7 +98,6 @@ pub struct Grantor {
 
 impl Grantor {
     /// The grantor of a node that is not the controller.
-    #[must_use]
     pub fn new(timing: Timing) -> Grantor {
         Grantor {
             timing: timing.checked(),
@@ -137,7 +136,6 @@ impl Grantor {
         }
     }
 
-    /// This node is not the controller, or is no longer.
     pub fn resign(&mut self) {
         self.controller_term = None;
     }
@@ -152,7 +150,6 @@ impl Grantor {
         }
     }
 
-    /// The voters, as this node's watch delivered them.
     pub fn voters(&mut self, voters: Voters) {
         if voters.revision >= self.voters.revision {
             self.voters = voters;
@@ -166,7 +163,6 @@ impl Grantor {
         }
     }
 
-    /// Forgets a process because another one now has its name, so no request for it will come.
     pub fn forget(&mut self, process: Process) {
         self.peers.remove(&process);
     }
@@ -186,7 +182,6 @@ impl Grantor {
     // -- From links --
 
     /// The controller term that this node may act under now; 0: none.
-    #[must_use]
     pub fn running(&self, now: u64) -> u64 {
         self.controller_term.filter(|term| now < self.end_of(term)).map_or(0, |term| term.number)
     }
@@ -213,7 +208,6 @@ impl Grantor {
     }
 
     /// When a controller term that has not expired ends.
-    #[must_use]
     pub(crate) fn ends_at(&self, controller_term: u64) -> u64 {
         let own = self.controller_term.filter(|own| own.number == controller_term);
         own.map_or(u64::MAX, |own| self.end_of(&own))
@@ -275,8 +269,6 @@ impl Grantor {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// The input of the controller's decisions.
-    #[must_use]
     pub fn snapshot(&self, now: u64) -> Snapshot {
         let mut peers = self.peers.clone();
         if self.running(now) == 0 {

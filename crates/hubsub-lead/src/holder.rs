@@ -25,7 +25,6 @@ use crate::{
 use hubsub_types::{HubId, NodeId, Term};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The last request to a controller's node.
 #[derive(Clone, Copy, Debug)]
 struct Requested {
     of: Process,
@@ -80,7 +79,6 @@ pub struct Holder {
 
 impl Holder {
     /// A process that leads nothing yet.
-    #[must_use]
     pub fn new(me: Process, timing: Timing) -> Holder {
         Holder {
             me,
@@ -104,27 +102,21 @@ impl Holder {
         }
     }
 
-    /// The gate that shards check.
-    #[must_use]
     pub fn gate(&self) -> LeaseGate {
         self.gate.clone()
     }
 
-    /// Whether this process may lead a hub in a term now.
-    #[must_use]
     pub fn leads(&self, (hub, term): HubTerm, now: u64) -> bool {
         self.gate.may_lead(now) && self.covers.get(&hub) == Some(&term)
     }
 
-    /// The heartbeat for pings: the controller it acknowledges, next to the controller term that it holds
-    /// itself.
+    /// The heartbeat for pings, with the controller term that this process holds itself.
     pub(crate) fn beat(&self, controller_term: u64) -> Beat {
         self.acknowledgement.beat(controller_term)
     }
 
     // -- From Python's watches --
 
-    /// All hubs whose records name this process as their leader.
     pub fn routes(&mut self, routes: &[Route], now: u64, actions: &mut VecDeque<Action>) {
         let before =
             std::mem::replace(&mut self.routes, routes.iter().map(|route| (route.hub, route.term)).collect());
@@ -147,7 +139,6 @@ impl Holder {
 
     // -- From shards --
 
-    /// A shard no longer leads a hub in a term: the reply to [`Action::GiveUp`].
     pub fn gave_up(&mut self, pair: HubTerm, now: u64, actions: &mut VecDeque<Action>) {
         if self.stopping.remove(&pair) {
             self.note_given_up(pair);
@@ -174,8 +165,6 @@ impl Holder {
         }
     }
 
-    /// A link, or this process's own controller term, has ended: nothing more will be heard from that
-    /// process.
     pub fn lose(&mut self, process: Process) {
         self.acknowledgement.lose(process);
     }
@@ -212,7 +201,6 @@ impl Holder {
         if node == self.me.node { Some(now) } else { self.alone.get(&node).map(|alone| alone.until_us) }
     }
 
-    /// A node is now suspected, or no longer.
     pub fn suspects(&mut self, node: NodeId, is_suspected: bool) {
         if is_suspected {
             self.suspects.insert(node);
@@ -250,8 +238,7 @@ impl Holder {
 
     // -- Time --
 
-    /// Sends a request, extends the lease or reports its end, if that is due. Called at the end of each turn
-    /// with events, and when `wake_at` has come.
+    /// Sends a request, extends the lease or reports its end, if that is due.
     pub fn poll(&mut self, now: u64, actions: &mut VecDeque<Action>) {
         self.acknowledgement.lapse(now, self.timing.silence_us);
         match self.acknowledgement.acknowledged() {
@@ -269,8 +256,6 @@ impl Holder {
         }
     }
 
-    /// The latest time at which `poll` must be called.
-    #[must_use]
     pub fn wake_at(&self) -> u64 {
         let request_at =
             if self.acknowledgement.acknowledged().is_some() { self.request_at_us } else { u64::MAX };

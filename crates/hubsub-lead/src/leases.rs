@@ -23,7 +23,6 @@ impl LeaderLeases {
     ///
     /// # Panics
     /// The times of `timing` do not fit each other.
-    #[must_use]
     pub fn new(me: Process, timing: Timing) -> LeaderLeases {
         LeaderLeases {
             me,
@@ -35,13 +34,11 @@ impl LeaderLeases {
     }
 
     /// The gate that every shard checks.
-    #[must_use]
     pub fn gate(&self) -> LeaseGate {
         self.holder.gate()
     }
 
     /// Whether this process may lead a hub in a term now.
-    #[must_use]
     pub fn leads(&self, pair: HubTerm, now: u64) -> bool {
         self.holder.leads(pair, now)
     }
@@ -173,7 +170,6 @@ impl LeaderLeases {
     }
 
     /// The latest time at which `poll` must be called.
-    #[must_use]
     pub fn wake_at(&self) -> u64 {
         self.holder.wake_at().min(self.grantor.ends_at(self.sent.controller_term))
     }

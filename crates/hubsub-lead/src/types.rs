@@ -5,7 +5,6 @@ use hubsub_types::{HubId, NodeId, Term};
 /// Most suspected nodes that a request names.
 pub const SUSPECTS_MAX: usize = 64;
 
-/// A hub and one of its terms.
 pub type HubTerm = (HubId, Term);
 
 /// A node and its incarnation; a restarted node keeps no state of its earlier incarnation.
@@ -34,7 +33,6 @@ impl Default for Timing {
 
 impl Timing {
     /// Why its times do not fit each other, if they do not.
-    #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {
         (self.silence_us + self.request_interval_us() >= self.lease_us)
             .then_some("leader leases end before silence is noticed")
@@ -53,7 +51,6 @@ impl Timing {
     }
 
     /// Interval between two requests: two of three may get lost.
-    #[must_use]
     pub fn request_interval_us(&self) -> u64 {
         self.lease_us / 3
     }
@@ -77,7 +74,6 @@ pub struct Beat {
 
 impl Beat {
     /// Whether it is no controller and hears none.
-    #[must_use]
     pub fn is_alone(&self) -> bool {
         self.controller_term == 0 && self.acknowledges == 0
     }

@@ -17,11 +17,7 @@ pub enum FrameError {
     /// A type that this version does not have.
     UnknownType(u8),
     /// The body is invalid for its type.
-    Flawed {
-        /// Name of the frame's type.
-        frame: &'static str,
-        flaw: Flaw,
-    },
+    Flawed { frame: &'static str, flaw: Flaw },
 }
 
 /// Error in the body of a frame.

@@ -13,20 +13,17 @@ pub struct HubFilter {
 
 impl HubFilter {
     /// A filter of patterns in their text form.
-    #[must_use]
     pub fn new(sources: impl IntoIterator<Item = Arc<[u8]>>) -> HubFilter {
         let sources: Box<[Arc<[u8]>]> = sources.into_iter().collect();
         let matchers = sources.iter().map(|source| Matcher::of_pattern(source)).collect();
         HubFilter { sources, matchers }
     }
 
-    #[must_use]
     pub fn sources(&self) -> &[Arc<[u8]>] {
         &self.sources
     }
 
     /// Whether one of the patterns matches and may do so: see [`pattern_prefix_min`].
-    #[must_use]
     pub fn wants(&self, namespace: Namespace, topic: &[u8]) -> bool {
         let Some(least) = pattern_prefix_min(topic) else { return false };
         let fits = |matcher: &Matcher| matcher.literal_prefix().len() >= least && matcher.matches(topic);

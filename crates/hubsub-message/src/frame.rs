@@ -54,7 +54,6 @@ macro_rules! frames {
 
         impl $(<$lt>)? $Frame $(<$lt>)? {
             /// Its name, for errors and logs.
-            #[must_use]
             pub fn name(&self) -> &'static str {
                 match self {
                     $($Frame::$name { .. } => stringify!($name),)+
@@ -63,7 +62,6 @@ macro_rules! frames {
             }
 
             /// The lane in which it is queued and counted.
-            #[must_use]
             pub fn lane(&self) -> $crate::Lane {
                 match self {
                     $($Frame::$name { .. } => $crate::Lane::$lane,)+
@@ -72,7 +70,6 @@ macro_rules! frames {
             }
 
             /// Name and lane of the frames of a type; `None` if the type is unknown.
-            #[must_use]
             pub fn of_type(code: u8) -> Option<(&'static str, $crate::Lane)> {
                 match code {
                     $($code => Some((stringify!($name), $crate::Lane::$lane)),)+

@@ -20,7 +20,6 @@ impl Lane {
     pub const OF_OWNER: [Lane; 3] = [Lane::Urgent, Lane::Live, Lane::Reads];
 
     /// Index in `OF_OWNER`; `None` for frames that the link sends itself.
-    #[must_use]
     pub fn index(self) -> Option<usize> {
         match self {
             Lane::Handshake | Lane::Own => None,

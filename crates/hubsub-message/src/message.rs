@@ -33,12 +33,10 @@ impl AskId {
     const SHARD_BITS: u32 = 8;
 
     /// The `number`th request of a shard, from 1.
-    #[must_use]
     pub fn new(number: u64, shard: ShardId) -> AskId {
         AskId((number << Self::SHARD_BITS) | u64::from(shard.0))
     }
 
-    #[must_use]
     pub fn shard(self) -> ShardId {
         ShardId((self.0 & ((1 << Self::SHARD_BITS) - 1)) as u16)
     }
@@ -130,7 +128,6 @@ frames! {
             hub: HubId,
             term: Term,
             names: Names,
-            /// Subscribers on the edge.
             count: u32,
         }
         /// To a leader: requests the number of subscribers.
@@ -150,9 +147,7 @@ frames! {
         }
         /// Leader to a node with interest: a committed record.
         25 Deliver Live by deliver {
-            /// The hub in which it was committed.
             hub: HubId,
-            /// The term in which it was committed.
             term: Term,
             /// Seq of the room's previous record that was expected at this node.
             previous: Seq,
@@ -167,28 +162,23 @@ frames! {
         26 Pattern Live {
             /// Version of the edge's set, including this change.
             version: u64,
-            /// Subscribers on the edge.
             count: u32,
             /// The subscribed pattern, encoded by `hubsub_types::names`.
             pattern: Arc<[u8]>,
         }
         /// Edge to a node that has joined: begins a copy of the edge's whole set.
         27 PatternsBegin Live {
-            /// Version of the set.
             version: u64,
             /// Number of entries that follow.
             patterns: u32,
         }
         /// One entry of the set.
         28 PatternsEntry Live {
-            /// Subscribers on the edge.
             count: u32,
-            /// The subscribed pattern, encoded as in `Pattern`.
             pattern: Arc<[u8]>,
         }
         /// End of the copy.
         29 PatternsEnd Live {
-            /// Version of the set, as in `PatternsBegin`.
             version: u64,
         }
         /// The response: all shards of the sender hold the receiver's set up to this version.
@@ -198,7 +188,6 @@ frames! {
         /// Edge to a member: requests records from history.
         31 Read Live {
             ask: AskId,
-            /// The hub that contains the records.
             hub: HubId,
             /// Topic and room; an empty topic selects the whole room.
             names: Names,
@@ -231,7 +220,6 @@ frames! {
         /// Leader to a node: from here on the leader sends it all records of a hub that match its patterns.
         34 PatternsLive Live {
             hub: HubId,
-            /// The term of the sender's leadership.
             term: Term,
             /// Distinguishes this leadership of the hub from others.
             epoch: Epoch,
@@ -248,7 +236,6 @@ frames! {
         /// its records.
         36 LeadershipEnded Live {
             hub: HubId,
-            /// The term of the leadership.
             term: Term,
             /// Numbers that the receiver compares with the records that arrived.
             end: LeadershipEnd,
@@ -281,25 +268,20 @@ frames! {
         /// Leader to a node with members of a group: delivers a record to one of them. Node to leader: no
         /// member took it, or the member that took it is lost.
         40 Give Live by give {
-            /// The hub in which it was committed.
             hub: HubId,
-            /// The record, its group and its tries.
             give: Give,
         }
         /// To the leader: a member of a group with a stored cursor has acknowledged a record.
         41 Acknowledge Live {
-            /// The hub of its room.
             hub: HubId,
             /// The group and its topic, encoded as in `Pattern`.
             group: Arc<[u8]>,
-            /// Position of the acknowledged record.
             position: Position,
         }
         /// Edge to a hub of retained messages: requests those whose topic matches a filter. The responses are
         /// `Range` and `RangeEnd`.
         42 Rows Live {
             ask: AskId,
-            /// The hub that stores them.
             hub: HubId,
             /// MQTT filter for the topics.
             filter: Arc<[u8]>,
@@ -322,7 +304,6 @@ frames! {
 
 impl NodeMessage {
     /// The shard that handles the message on a receiving node with `shards` shards.
-    #[must_use]
     pub fn shard(&self, shards: u16) -> ShardId {
         match self {
             NodeMessage::Publish { hub, .. }
@@ -357,7 +338,6 @@ impl NodeMessage {
     }
 
     /// The hub of a request.
-    #[must_use]
     pub fn hub(&self) -> Option<HubId> {
         match self {
             NodeMessage::Publish { hub, .. }
@@ -372,19 +352,16 @@ impl NodeMessage {
     }
 
     /// Whether a leader sends it without a request: nobody repeats it.
-    #[must_use]
     pub fn is_of_leader(&self) -> bool {
         matches!(self, NodeMessage::Deliver { .. } | NodeMessage::PatternsLive { .. })
     }
 
     /// Whether it waits for the credit of reads, and so may overtake others or be overtaken.
-    #[must_use]
     pub fn is_read(&self) -> bool {
         self.lane() == Lane::Reads
     }
 
     /// Bytes that it keeps allocated.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let own = match self {
             NodeMessage::Publish { record, .. }
@@ -407,7 +384,6 @@ impl NodeMessage {
 }
 
 /// The home of a hub on a node with `shards` shards: it leads the hub, or relays for it.
-#[must_use]
 pub fn home(hub: HubId, shards: u16) -> ShardId {
     ShardId((hub.0 % u32::from(shards)) as u16)
 }

@@ -16,7 +16,6 @@ const HASH_BYTES: usize = 17;
 
 /// A publisher's name as records carry it.
 #[inline]
-#[must_use]
 pub fn publisher_name(name: &str) -> Cow<'_, str> {
     if name.len() <= PUBLISHER_BYTES_MAX { Cow::Borrowed(name) } else { Cow::Owned(shortened(name)) }
 }
@@ -32,7 +31,6 @@ fn shortened(name: &str) -> String {
 
 /// Whether the name in a record belongs to this publisher. A record without a name belongs to none.
 #[inline]
-#[must_use]
 pub fn is_publisher(said: &str, name: &str) -> bool {
     if name.len() <= PUBLISHER_BYTES_MAX {
         return !said.is_empty() && said == name;

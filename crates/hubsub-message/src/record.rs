@@ -49,7 +49,6 @@ pub struct Record {
     /// Name of the publisher, see [`publisher_name`]; empty where it is not needed.
     pub publisher: Box<str>,
     pub headers: Headers,
-    /// Highest QoS with which its publisher wants it delivered.
     pub qos: Qos,
     /// Whether its topic retains it for later subscribers.
     pub retain: bool,
@@ -58,8 +57,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record without a position.
-    #[must_use]
     pub fn new(
         namespace: Namespace,
         topic: &[u8],
@@ -77,7 +74,6 @@ impl Record {
     ///
     /// # Panics
     /// `topic_len` exceeds the length of `bytes`.
-    #[must_use]
     pub fn of_parts(
         namespace: Namespace,
         bytes: Vec<u8>,
@@ -111,13 +107,11 @@ impl Record {
         Record { producer: producer.map(Box::new), ..self }
     }
 
-    /// The record with another QoS.
     #[must_use]
     pub fn of_qos(self, qos: Qos) -> Record {
         Record { qos, ..self }
     }
 
-    /// The record, retained by its topic or not.
     #[must_use]
     pub fn retained(self, retain: bool) -> Record {
         Record { retain, ..self }
@@ -128,31 +122,24 @@ impl Record {
         self.producer.get_or_insert_with(|| Box::new(producer));
     }
 
-    /// The producer that numbered it, and the number.
-    #[must_use]
     pub fn producer(&self) -> Option<Producer> {
         self.producer.as_deref().copied()
     }
 
-    /// The topic it was published to.
-    #[must_use]
     pub fn topic(&self) -> &[u8] {
         &self.bytes[..self.topic_len as usize]
     }
 
-    #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.bytes[self.topic_len as usize..]
     }
 
     /// Bytes of topic and payload.
-    #[must_use]
     pub fn said_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
     /// Its approximate memory, in bytes, for limits.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let headers = self.headers.iter().flat_map(|h| h.iter());
         let headers: usize = headers.map(|(k, v)| k.len() + v.len() + 32).sum();
@@ -160,7 +147,6 @@ impl Record {
         std::mem::size_of::<Record>() + producer + 32 + self.bytes.len() + self.publisher.len() + headers
     }
 
-    #[must_use]
     pub fn view(&self, on_slow: OnSlow) -> RecordView<'_> {
         RecordView {
             namespace: self.namespace,
@@ -182,7 +168,6 @@ impl Record {
 #[derive(Clone, Copy, Debug)]
 pub struct RecordView<'a> {
     pub namespace: Namespace,
-    /// The topic it was published to.
     pub topic: &'a [u8],
     pub payload: &'a [u8],
     pub headers: &'a [(Box<str>, Box<str>)],
@@ -196,7 +181,6 @@ pub struct RecordView<'a> {
     pub timestamp_us: u64,
     /// Highest QoS with which its publisher wants it delivered.
     pub qos: Qos,
-    /// Whether its topic retains it.
     pub retain: bool,
     /// Its class's policy for a connection at its output limit.
     pub on_slow: OnSlow,

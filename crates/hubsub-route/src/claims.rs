@@ -24,11 +24,9 @@ pub struct Holder {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claimant {
     pub who: Holder,
-    /// The purpose of its claim.
     pub aim: Aim,
 }
 
-/// The purpose of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Aim {
     /// A connection resumes the stored session, if there is one.
@@ -42,7 +40,6 @@ pub enum Aim {
 /// For whom a holder releases the id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heir {
-    /// A connection of this node.
     Here(Claimant),
     /// Another node, which may start a new session.
     Away {
@@ -51,8 +48,7 @@ pub enum Heir {
     },
 }
 
-/// Identifies a claim in the whole cluster, and orders claims: a later one is higher, as far as the nodes'
-/// clocks agree.
+/// Identifies a claim and orders claims: later ones are higher, as far as the nodes' clocks agree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Token {
     /// Time of the claim, in µs since 1970.
@@ -63,7 +59,6 @@ pub struct Token {
     pub number: u64,
 }
 
-/// Messages of nodes in the room of an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word {
     /// This node claims the id, for that purpose: others release it, except for a takeover.
@@ -81,15 +76,12 @@ pub enum Action {
     Refuse(Holder),
     /// It lost its claim before the id was granted, to a later one.
     Displace(Holder),
-    /// It has to release the id: answered by [`Claims::release`], or by [`Claims::keep`] if the claimant is
-    /// gone before that.
+    /// It has to release the id: [`Claims::release`] answers, or [`Claims::keep`] if the claimant is gone.
     Yield(Holder, Heir),
-    /// Subscribe to the room of the id: the result goes to [`Claims::watched`].
     Watch(Box<str>),
     Unwatch(Box<str>),
     /// Publish to the room of the id: the outcome of a claim goes to [`Claims::said`].
     Say(Box<str>, Word),
-    /// Call [`Claims::late`] when the time for others to release the id is over.
     Wait(Box<str>, Token),
 }
 
@@ -105,23 +97,17 @@ enum Entry {
 
 #[derive(Debug, Default)]
 struct Busy {
-    /// The holder on this node.
     holder: Option<Holder>,
-    /// Whether the holder was asked to release it.
     yields: bool,
     /// The next holder: it does not change once the holder was asked to release the id for it.
     claimant: Option<Claimant>,
-    /// The one after that.
     next: Option<Claimant>,
-    /// The node's state in the room of the id.
     room: Room,
-    /// The claim that the node has made there and not lost.
     claim: Option<Claim>,
     /// Another node's claim for which it has to release the id, and whether that starts a new session.
     lost_to: Option<(Token, bool)>,
 }
 
-/// Whether a node is in the room of an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Room {
     /// A single node: there is no room.
@@ -139,11 +125,8 @@ struct Claim {
     adopts: bool,
     /// Whether the node has received its own claim from the room: all that follows is later.
     is_back: bool,
-    /// The number of other nodes in the room when it was made, once that is known.
     others: Option<u64>,
-    /// The number of nodes that have released the id.
     released: u64,
-    /// Whether the time for others to release the id is over.
     is_late: bool,
 }
 
@@ -159,13 +142,10 @@ impl Claim {
 }
 
 impl Claims {
-    /// The number of ids that are held or claimed.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -235,7 +215,6 @@ impl Claims {
         }
     }
 
-    /// The result of a subscription to the room of an id.
     pub fn watched(&mut self, id: &str, is_held: bool, token: Option<Token>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id).filter(|busy| busy.room == Room::Asked) else { return };
         busy.room = if is_held { Room::Inside } else { Room::Outside };
@@ -262,7 +241,6 @@ impl Claims {
         self.go_on(id, None, actions);
     }
 
-    /// The time for others to release the id for that claim is over.
     pub fn late(&mut self, id: &str, of: Token, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
         let Some(claim) = busy.claim.as_mut().filter(|claim| claim.token == of) else { return };
@@ -316,7 +294,6 @@ impl Claims {
         }
     }
 
-    /// Performs the next step, if it need not wait.
     fn go_on(&mut self, id: &str, token: Option<Token>, actions: &mut Vec<Action>) {
         let Some(busy) = self.busy(id) else { return };
         if let Some((winner, _)) = busy.lost_to {
@@ -352,7 +329,6 @@ impl Claims {
         }
     }
 
-    /// Reduces the state of an id on a single node that nobody else claims.
     fn rest(&mut self, id: &str) {
         if let Some(entry) = self.0.get_mut(id)
             && let Entry::Busy(busy) = entry
@@ -380,14 +356,12 @@ impl Busy {
         }
     }
 
-    /// Another node's claim is later than this node's, and than those that wait here.
     fn lose_to(&mut self, winner: Token, is_clean: bool, actions: &mut Vec<Action>) {
         self.lost_to = Some((winner, is_clean));
         displace(self.claimant.take(), actions);
         displace(self.next.take(), actions);
     }
 
-    /// Drops the node's claim, and refuses those that wait.
     fn give_up(&mut self, actions: &mut Vec<Action>) {
         self.claim = None;
         self.refuse_all(actions);
@@ -446,7 +420,6 @@ impl fmt::Display for Word {
     }
 }
 
-/// A text that is no message of this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadWord;
 

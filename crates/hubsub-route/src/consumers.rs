@@ -6,6 +6,8 @@
 //! Invariant: each record of the topic after `floor` is acknowledged, delivered, or not read yet (from `next`
 //! on); the stored position is never ahead of the acknowledgements.
 
+use crate::broker::Turn;
+use crate::{Now, Sink};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_message::Record;
@@ -13,26 +15,20 @@ use hubsub_types::{Epoch, Limits, Position, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A record that was delivered to a member.
 #[derive(Clone, Debug)]
 pub struct Given {
     pub record: Arc<Record>,
     /// The time at which it is redelivered, in ms.
     pub due_ms: u64,
-    /// The number of deliveries.
     pub tries: u32,
     /// Whether no member accepted it last time: delivering it again does not count as a try.
     pub waits: bool,
 }
 
-/// Information on a consumer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConsumerInfo {
-    /// The group and its topic, in the broker's text form.
     pub source: Arc<[u8]>,
-    /// All records up to this one are acknowledged.
     pub position: Position,
-    /// Unacknowledged records of the room after it.
     pub lag: u64,
     /// Records among them that were delivered to members.
     pub given: u64,
@@ -40,12 +36,9 @@ pub struct ConsumerInfo {
     pub members: u64,
 }
 
-/// The named consumers of rooms that are led on a shard.
 #[derive(Debug, Default)]
 pub struct Consumers {
-    /// By the text of the group.
     pub(crate) by_source: HashMap<Arc<[u8]>, Consumer, RandomState>,
-    /// The number of their last read.
     pub(crate) last_read: u32,
     /// Records redelivered because they were not acknowledged in time, since the start.
     pub redelivered: u64,
@@ -55,13 +48,86 @@ pub struct Consumers {
     pub full: u64,
 }
 
-/// The state of a named consumer at the leader of its room.
-#[derive(Debug)]
+/// An unanswered request is repeated after this time, in ms.
+const ASKED_MS: u64 = 5_000;
+
+/// A record that no member accepted is delivered again after this time, in ms.
+const RETRY_MS: u64 = 1_000;
+
+impl Consumers {
+    /// The names of all consumers, in a deterministic order, independent of hashes.
+    pub(crate) fn sources(&self) -> Vec<Arc<[u8]>> {
+        let mut sources: Vec<Arc<[u8]>> = self.by_source.keys().cloned().collect();
+        sources.sort_unstable();
+        sources
+    }
+
+    fn given_mut(&mut self, source: &[u8], position: Position) -> Option<&mut Given> {
+        self.by_source.get_mut(source)?.given_mut(position)
+    }
+
+    pub(crate) fn given(&mut self, source: &[u8], position: Position) -> Option<Arc<Record>> {
+        self.given_mut(source, position).map(|given| Arc::clone(&given.record))
+    }
+
+    /// No member accepts a record now: it is retried later.
+    pub(crate) fn retry_later(&mut self, source: &[u8], position: Position, now: Now) {
+        if let Some(given) = self.given_mut(source, position) {
+            given.due_ms = given.due_ms.min(now.mono_ms + RETRY_MS);
+            given.waits = true;
+        }
+    }
+
+    /// Counts a redelivery of a record; one that was delivered too often is dead-lettered instead.
+    pub(crate) fn may_try(
+        &mut self,
+        source: &Arc<[u8]>,
+        position: Position,
+        limits: &Limits,
+        turn: &mut Turn<impl Sink>,
+    ) -> bool {
+        let Some(given) = self.given_mut(source, position) else { return false };
+        given.due_ms = turn.now.mono_ms + limits.consumer_ack_ms;
+        if std::mem::take(&mut given.waits) {
+            return true;
+        }
+        if limits.consumer_tries_max > 0 && u64::from(given.tries) >= limits.consumer_tries_max {
+            turn.sink.bury(source, &given.record);
+            return false;
+        }
+        given.tries += 1;
+        self.redelivered += 1;
+        true
+    }
+
+    pub(crate) fn save(&mut self, source: &Arc<[u8]>, turn: &mut Turn<impl Sink>) {
+        let Some(consumer) = self.by_source.get_mut(source) else { return };
+        if consumer.is_dirty && consumer.loading_ms.is_none() && consumer.saving_ms.is_none() {
+            (consumer.is_dirty, consumer.saving_ms) = (false, Some(turn.now.mono_ms));
+            turn.sink.save_consumer(source, consumer.row());
+        }
+    }
+
+    pub(crate) fn retry_requests(&mut self, source: &Arc<[u8]>, turn: &mut Turn<impl Sink>) {
+        let Some(consumer) = self.by_source.get_mut(source) else { return };
+        let is_late = |since_ms: u64| since_ms + ASKED_MS <= turn.now.mono_ms;
+        if consumer.loading_ms.is_some_and(is_late) {
+            consumer.loading_ms = Some(turn.now.mono_ms);
+            turn.sink.load_consumer(source);
+        }
+        if consumer.reading.is_some_and(|(_, since_ms)| is_late(since_ms)) {
+            consumer.reading = None;
+        }
+        if consumer.saving_ms.is_some_and(is_late) {
+            (consumer.saving_ms, consumer.is_dirty) = (None, true);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
 pub struct Consumer {
     pub topic: Arc<[u8]>,
-    /// Epoch of its position.
     epoch: Epoch,
-    /// Everything up to it is acknowledged.
     floor: Seq,
     acknowledged: BTreeSet<Seq>,
     given: BTreeMap<Seq, Given>,
@@ -73,30 +139,16 @@ pub struct Consumer {
     pub reading: Option<(u32, u64)>,
     /// When the current write of the stored position began, in ms.
     pub saving_ms: Option<u64>,
-    /// Whether the state has changed since that write.
     pub is_dirty: bool,
 }
 
 impl Consumer {
     /// A consumer whose stored position is requested; without one it starts after this position.
-    #[must_use]
     pub fn new(topic: Arc<[u8]>, at: Position, now_ms: u64) -> Consumer {
-        Consumer {
-            topic,
-            epoch: at.epoch,
-            floor: at.seq,
-            acknowledged: BTreeSet::new(),
-            given: BTreeMap::new(),
-            given_bytes: 0,
-            next: at.seq.next(),
-            loading_ms: Some(now_ms),
-            reading: None,
-            saving_ms: None,
-            is_dirty: false,
-        }
+        let (epoch, floor, next) = (at.epoch, at.seq, at.seq.next());
+        Consumer { topic, epoch, floor, next, loading_ms: Some(now_ms), ..Consumer::default() }
     }
 
-    /// Sets the stored position, from which the consumer continues.
     pub fn loaded(&mut self, row: Option<&[u8]>) {
         self.loading_ms = None;
         match row.and_then(decode) {
@@ -109,30 +161,24 @@ impl Consumer {
     }
 
     /// All records up to this one are acknowledged.
-    #[must_use]
     pub fn position(&self) -> Position {
         Position { epoch: self.epoch, seq: self.floor }
     }
 
-    #[must_use]
     pub fn next(&self) -> Position {
         Position { epoch: self.epoch, seq: self.next }
     }
 
-    /// Whether its window accepts more records now.
-    #[must_use]
     pub fn takes(&self, limits: &Limits) -> bool {
         self.loading_ms.is_none() && !self.is_full(limits)
     }
 
     /// Whether its window is full: it waits for acknowledgements.
-    #[must_use]
     pub fn is_full(&self, limits: &Limits) -> bool {
         (self.given.len() + self.acknowledged.len()) as u64 >= limits.consumer_window_records
             || self.given_bytes as u64 >= limits.consumer_window_bytes
     }
 
-    /// The room begins a new epoch, which is read from its first record.
     pub fn begin_epoch(&mut self, epoch: Epoch) {
         (self.epoch, self.floor, self.next) = (epoch, Seq(0), Seq(1));
         self.acknowledged.clear();
@@ -140,8 +186,7 @@ impl Consumer {
         (self.given_bytes, self.reading, self.is_dirty) = (0, None, true);
     }
 
-    /// Adds the next record; returns whether it has to be delivered to a member. Records of other topics are
-    /// not passed: see [`Consumer::skip_to`].
+    /// Adds the topic's next record; returns whether it has to be delivered. See [`Consumer::skip_to`].
     pub fn take(&mut self, record: &Arc<Record>, due_ms: u64) -> bool {
         let seq = record.position.seq;
         if record.position.epoch != self.epoch || seq < self.next {
@@ -165,7 +210,6 @@ impl Consumer {
         }
     }
 
-    /// Acknowledges a record; returns whether that is new.
     pub fn acknowledge(&mut self, position: Position) -> bool {
         if position.epoch != self.epoch {
             return false;
@@ -177,26 +221,19 @@ impl Consumer {
         true
     }
 
-    /// The delivered record at this position.
     pub fn given_mut(&mut self, position: Position) -> Option<&mut Given> {
         if position.epoch == self.epoch { self.given.get_mut(&position.seq) } else { None }
     }
 
-    /// Positions whose redelivery is due.
-    #[must_use]
     pub fn due(&self, now_ms: u64) -> Vec<Position> {
         let due = self.given.iter().filter(|(_, given)| given.due_ms <= now_ms);
         due.map(|(&seq, _)| Position { epoch: self.epoch, seq }).collect()
     }
 
-    /// The number of delivered, unacknowledged records.
-    #[must_use]
     pub fn given(&self) -> usize {
         self.given.len()
     }
 
-    /// The number of unacknowledged records of its room, whose last record is `last`.
-    #[must_use]
     pub fn lag(&self, last: Position) -> u64 {
         let floor = if last.epoch == self.epoch { self.floor } else { Seq(0) };
         last.seq.0.saturating_sub(floor.0).saturating_sub(self.acknowledged.len() as u64)
@@ -212,15 +249,12 @@ impl Consumer {
         self.is_dirty = true;
     }
 
-    /// Whether its stored position is up to date: delivered, unacknowledged records are read again from
-    /// there.
-    #[must_use]
+    /// Whether its stored position is up to date: unacknowledged records are read again from there.
     pub fn is_in_its_row(&self) -> bool {
         self.loading_ms.is_none() && self.saving_ms.is_none() && !self.is_dirty
     }
 
     /// Its stored position: epoch, floor, and the acknowledged seqs above it, 8 bytes each, little-endian.
-    #[must_use]
     pub fn row(&self) -> Vec<u8> {
         let numbers =
             [self.epoch.0, self.floor.0].into_iter().chain(self.acknowledged.iter().map(|seq| seq.0));

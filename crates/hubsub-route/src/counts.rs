@@ -20,7 +20,6 @@ pub enum Counts {
     #[default]
     Zero,
     One(Holder, u32),
-    /// Counts indexed by holder.
     Many(Box<[u32]>),
 }
 
@@ -35,7 +34,6 @@ impl Counts {
         }
     }
 
-    /// Sets the number of subscribers at a holder.
     pub fn set(&mut self, holder: impl Into<Holder>, count: u32, shards: u16) {
         let holder = holder.into();
         match self {
@@ -51,7 +49,6 @@ impl Counts {
         }
     }
 
-    /// The count of a holder, in the form for several holders.
     fn place(&mut self, holder: Holder, shards: u16) -> &mut u32 {
         let at = usize::from(holder.0);
         if let Counts::One(only, n) = *self {
@@ -68,7 +65,6 @@ impl Counts {
         &mut all[at]
     }
 
-    /// Reduces the form for several holders if one or none is left.
     fn settle(&mut self) {
         let Counts::Many(all) = self else { return };
         let mut left = (0u16..).zip(all.iter()).filter(|(_, n)| **n > 0);
@@ -79,7 +75,6 @@ impl Counts {
         }
     }
 
-    /// Removes a subscriber; false if there was none, which the caller reports.
     pub fn remove(&mut self, holder: impl Into<Holder>) -> bool {
         let holder = holder.into();
         match self {
@@ -99,8 +94,6 @@ impl Counts {
         }
     }
 
-    /// Heap memory, in bytes.
-    #[must_use]
     pub fn memory(&self) -> usize {
         match self {
             Counts::Zero | Counts::One(..) => 0,
@@ -108,13 +101,10 @@ impl Counts {
         }
     }
 
-    #[must_use]
     pub fn is_zero(&self) -> bool {
         matches!(self, Counts::Zero)
     }
 
-    /// The number of subscribers at all holders.
-    #[must_use]
     pub fn total(&self) -> u64 {
         match self {
             Counts::Zero => 0,
@@ -123,8 +113,6 @@ impl Counts {
         }
     }
 
-    /// The number of subscribers at one holder.
-    #[must_use]
     pub fn of(&self, holder: Holder) -> u32 {
         match self {
             Counts::One(only, n) if *only == holder => *n,
@@ -133,13 +121,10 @@ impl Counts {
         }
     }
 
-    /// The number of subscribers on the `shards` shards of this node.
-    #[must_use]
     pub fn of_shards(&self, shards: u16) -> u32 {
         (0..shards).map(|shard| self.of(Holder(shard))).sum()
     }
 
-    /// Removes nodes: the holders from `shards` on.
     pub fn forget_nodes(&mut self, shards: u16) {
         match self {
             Counts::One(only, _) if only.0 >= shards => *self = Counts::Zero,
@@ -151,7 +136,6 @@ impl Counts {
         }
     }
 
-    /// Adds the holders with interest to a set.
     pub fn holders(&self, set: &mut HolderSet) {
         match self {
             Counts::Zero => {}
@@ -165,7 +149,6 @@ impl Counts {
     }
 }
 
-/// Limit of shards per node.
 pub const SHARDS_MAX: u16 = 64;
 
 /// Limit of other nodes that a node knows at the same time.
@@ -189,7 +172,6 @@ impl HolderSet {
         }
     }
 
-    /// Removes a holder; returns whether it was there.
     #[inline]
     pub fn remove(&mut self, holder: impl Into<Holder>) -> bool {
         let holder = holder.into();
@@ -203,7 +185,6 @@ impl HolderSet {
     }
 
     #[inline]
-    #[must_use]
     pub fn is_empty(self) -> bool {
         self.low == 0 && self.high == 0
     }
@@ -215,14 +196,12 @@ impl HolderSet {
         self.high != 0 || (shards < 64 && self.low >> shards != 0)
     }
 
-    /// The holders that are shards, with numbers below `shards`.
     #[must_use]
     pub fn shards(self, shards: u16) -> HolderSet {
         let low = if shards < 64 { self.low & ((1 << shards) - 1) } else { self.low };
         HolderSet { low, high: 0 }
     }
 
-    /// The holders, lowest first.
     pub fn iter(self) -> impl Iterator<Item = Holder> {
         let HolderSet { mut low, mut high } = self;
         std::iter::from_fn(move || {

@@ -15,7 +15,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The subscription that a cursor represents.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CursorKey {
     pub pattern: Option<u32>,
@@ -23,7 +22,6 @@ pub struct CursorKey {
     pub topic: Arc<[u8]>,
 }
 
-/// A borrowed `CursorKey`: pattern, namespace, topic.
 #[derive(Clone, Copy, Hash)]
 pub struct Key<'a>(pub Option<u32>, pub Namespace, pub &'a [u8]);
 
@@ -37,7 +35,6 @@ impl hashbrown::Equivalent<CursorKey> for Key<'_> {
 struct Cursor {
     /// Next record to read; none until the hub has confirmed the start.
     next: Option<Position>,
-    /// Whether a read is in flight.
     reading: bool,
     /// Order of start: lower is earlier.
     age: u64,
@@ -50,12 +47,10 @@ struct Lagging {
     cursors: HashMap<CursorKey, Cursor, RandomState>,
     /// Cursors that can read, oldest first.
     places: BTreeMap<u64, CursorKey>,
-    /// Number of reads in flight.
     reading: usize,
 }
 
 impl Lagging {
-    /// Sets the next record that a cursor reads; a response to an earlier read is ignored.
     fn place(&mut self, key: Key<'_>, next: Option<Position>) -> bool {
         let Some((key, cursor)) = self.cursors.get_key_value_mut(&key) else { return false };
         self.reading -= usize::from(cursor.reading);
@@ -75,16 +70,13 @@ impl Lagging {
     }
 }
 
-/// A request to a hub for records of a topic.
 #[derive(Clone, Debug)]
 pub struct Read {
-    /// The requesting edge shard.
     pub from: ShardId,
     pub conn: ConnKey,
     pub pattern: Option<u32>,
     pub namespace: Namespace,
     pub topic: Arc<[u8]>,
-    /// First record to read.
     pub next: Position,
     /// Limit of the records' total weight, in bytes.
     pub bytes_max: usize,
@@ -92,7 +84,6 @@ pub struct Read {
     pub of: Option<Box<OfNode>>,
 }
 
-/// Further parameters of another node's request.
 #[derive(Clone, Debug)]
 pub struct OfNode {
     pub node: NodeId,
@@ -106,8 +97,6 @@ pub struct OfNode {
 }
 
 impl Read {
-    /// The room that it reads.
-    #[must_use]
     pub fn room_name<'a>(&'a self, classes: &ClassTable) -> Cow<'a, [u8]> {
         match self.of.as_ref().and_then(|of| of.whole.as_deref()) {
             Some(room) => Cow::Borrowed(room),
@@ -115,15 +104,12 @@ impl Read {
         }
     }
 
-    /// Whether the read includes a record of that room.
-    #[must_use]
     pub fn wants(&self, record: &Record) -> bool {
         let is_whole = self.of.as_ref().is_some_and(|of| of.whole.is_some());
         is_whole || (record.namespace == self.namespace && record.topic() == &*self.topic)
     }
 }
 
-/// The response to a [`Read`].
 #[derive(Debug, Default)]
 pub struct Range {
     /// Records of the topic, in order.
@@ -143,19 +129,16 @@ pub struct Range {
 
 impl Range {
     /// The response when the epoch has ended; only `epoch` can be read.
-    #[must_use]
     pub fn gone(epoch: Epoch) -> Range {
         Range { at_end: true, is_gone: true, epoch, ..Range::default() }
     }
 
     /// The response when nothing was read, and the read must be repeated.
-    #[must_use]
     pub fn again(from: Seq) -> Range {
         Range { next: from, ..Range::default() }
     }
 
     /// The response when records of the room cannot be read.
-    #[must_use]
     pub fn lost(from: Seq, to: Seq) -> Range {
         Range { gap: Some((from, to)), next: to.next(), ..Range::default() }
     }
@@ -165,9 +148,7 @@ impl Range {
 pub struct Cursors {
     by_conn: HashMap<u32, Lagging, RandomState>,
     total: usize,
-    /// Cursors created since the start.
     made: u64,
-    /// Cursors of subscribers that follow whole hubs.
     pub hubs: HubCursors,
 }
 
@@ -176,31 +157,23 @@ pub const CURSORS_MAX: usize = 1_000_000;
 
 impl Cursors {
     /// Whether there are no cursors, the common case.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.total == 0 && self.hubs.is_empty()
     }
 
-    /// The number of cursors of single topics.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.total
     }
 
-    /// Whether a connection has cursors.
-    #[must_use]
     pub fn has(&self, conn: u32) -> bool {
         !self.is_empty() && (self.by_conn.contains_key(&conn) || self.hubs.has(conn))
     }
 
     /// The number of cursors that are not live, including those of hubs.
-    #[must_use]
     pub fn behind(&self) -> usize {
         self.total + self.hubs.behind(None)
     }
 
-    /// The number of a connection's cursors that are not live.
-    #[must_use]
     pub fn count(&self, conn: u32) -> usize {
         if self.is_empty() {
             return 0;
@@ -209,20 +182,16 @@ impl Cursors {
         of_topics + self.hubs.behind(Some(conn))
     }
 
-    #[must_use]
     pub fn holds(&self, conn: u32, key: Key<'_>) -> bool {
         self.by_conn.get(&conn).is_some_and(|lagging| lagging.cursors.contains_key(&key))
     }
 
-    /// The next record that a subscription reads if it is not live; none if it is live, or its start is not
-    /// confirmed.
-    #[must_use]
+    /// The next record that a subscription reads; none if it is live or its start not confirmed.
     pub fn next_of(&self, conn: u32, key: Key<'_>) -> Option<Position> {
         self.by_conn.get(&conn)?.cursors.get(&key)?.next
     }
 
-    /// Sets the next record that a subscription reads, and creates its cursor if it was live; false if there
-    /// are too many cursors.
+    /// Sets a subscription's next record; creates its cursor if it was live. False: there are too many.
     pub fn set(&mut self, conn: u32, key: CursorKey, next: Option<Position>) -> bool {
         if self.place(conn, Key(key.pattern, key.namespace, &key.topic), next) {
             return true;
@@ -246,8 +215,7 @@ impl Cursors {
         cursor.into_iter().for_each(|cursor| cursor.goes_on = Some(after));
     }
 
-    /// The position at which a newly confirmed subscription continues, if [`Cursors::goes_on`] set it; `current`
-    /// is the room's current epoch.
+    /// Where a confirmed subscription continues after [`Cursors::goes_on`]; `current` is the room's epoch.
     pub fn take_goes_on(&mut self, conn: u32, key: Key<'_>, current: Epoch) -> Option<Position> {
         let after = self.by_conn.get_mut(&conn)?.cursors.get_mut(&key)?.goes_on.take()?;
         // Nothing is missing of an epoch without records.
@@ -255,7 +223,6 @@ impl Cursors {
         Some(Position { epoch, seq: after.seq.next() })
     }
 
-    /// Sets the next record that a cursor reads; false if there is no cursor.
     pub fn place(&mut self, conn: u32, key: Key<'_>, next: Option<Position>) -> bool {
         self.by_conn.get_mut(&conn).is_some_and(|lagging| lagging.place(key, next))
     }
@@ -273,8 +240,7 @@ impl Cursors {
         Some((key.clone(), cursor.next.expect("a place has a position")))
     }
 
-    /// Ends the read of a cursor if it waits for a response from `next` on. It does not if it was started
-    /// again elsewhere meanwhile.
+    /// Ends a cursor's read that waits for a response from `next` on, unless it was started again since.
     pub fn end_read(&mut self, conn: u32, key: Key<'_>, next: Position) -> bool {
         let Some(lagging) = self.by_conn.get_mut(&conn) else { return false };
         let cursor = lagging.cursors.get_mut(&key).filter(|c| c.reading && c.next == Some(next));
@@ -284,7 +250,6 @@ impl Cursors {
         true
     }
 
-    /// Removes the cursor of a subscription that is live or has ended.
     pub fn remove(&mut self, conn: u32, key: Key<'_>) {
         let Some(lagging) = self.by_conn.get_mut(&conn) else { return };
         self.total -= usize::from(lagging.remove(key));
@@ -293,7 +258,6 @@ impl Cursors {
         }
     }
 
-    /// Removes a pattern subscription's cursors of all topics.
     pub fn remove_pattern(&mut self, conn: u32, pattern: u32) {
         self.hubs.remove_pattern(conn, pattern);
         let Some(lagging) = self.by_conn.get_mut(&conn) else { return };
@@ -304,7 +268,6 @@ impl Cursors {
         }
     }
 
-    /// Removes the cursors of a closed connection.
     pub fn remove_conn(&mut self, conn: u32) {
         if self.is_empty() {
             return;

@@ -16,7 +16,6 @@ pub const ABSENT_TRIES: u8 = 12;
 /// After this number of tries a record is lost: members come and go as fast as it travels, or all are full.
 pub const TRIES_MAX: u8 = 16;
 
-/// Turns of selection in one group.
 #[derive(Debug, Default)]
 struct Turn {
     holders: u64,
@@ -27,12 +26,11 @@ struct Turn {
 }
 
 /// The groups as one shard knows them, and its own members.
+#[derive(Default)]
 pub struct Groups {
-    /// Groups, with their members by holder and those of this shard.
     pub table: Patterns,
     /// Turns by group id; a previous group's entry with the same id is harmless.
     turns: Vec<Turn>,
-    /// Groups by connection of this shard.
     of_conn: HashMap<u32, IdSet, RandomState>,
     drawn: u64,
     /// Records delivered to members of this shard, since the start.
@@ -44,29 +42,15 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// An empty table that caches the matches of `cache_topics_max` topics.
-    #[must_use]
     pub fn new(cache_topics_max: usize) -> Groups {
-        Groups {
-            table: Patterns::new(cache_topics_max),
-            turns: Vec::new(),
-            of_conn: HashMap::default(),
-            drawn: 0,
-            given: 0,
-            given_again: 0,
-            lost: 0,
-        }
+        Groups { table: Patterns::new(cache_topics_max), ..Groups::default() }
     }
 
-    /// Whether there is no group on any shard or node.
     #[inline]
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// The number of groups of a connection.
-    #[must_use]
     pub fn of(&self, conn: u32) -> usize {
         self.of_conn.get(&conn).map_or(0, IdSet::len)
     }
@@ -88,7 +72,6 @@ impl Groups {
         was
     }
 
-    /// Removes a connection from all its groups, and returns these.
     pub fn leave_all(&mut self, conn: u32) -> Vec<u32> {
         let ids = self.of_conn.remove(&conn).map(|ids| ids.as_slice().to_vec()).unwrap_or_default();
         ids.iter().for_each(|&id| _ = self.table.get_mut(id).subs.remove(conn));
@@ -138,7 +121,6 @@ impl Groups {
         subs[first..].iter().chain(&subs[..first]).copied().collect()
     }
 
-    /// Notes that a member accepted a record that is shared by this strategy.
     pub fn took(&mut self, id: u32, conn: u32, strategy: &ShareStrategy) {
         self.given += 1;
         // A group may have topics of several classes.
@@ -155,7 +137,6 @@ fn turn(turns: &mut Vec<Turn>, id: u32) -> &mut Turn {
     &mut turns[id as usize]
 }
 
-/// The number that selects among holders or members.
 fn number(strategy: &ShareStrategy, turn: &mut u64, drawn: &mut u64, key: u64) -> u64 {
     match strategy {
         ShareStrategy::RoundRobin | ShareStrategy::Sticky => {
@@ -175,7 +156,6 @@ fn mix(number: u64, strategy: &ShareStrategy) -> u64 {
 }
 
 /// A hash that is the same on all nodes: FNV-1a, mixed.
-#[must_use]
 pub fn hash(key: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     spread(key.iter().fold(0xcbf2_9ce4_8422_2325, step))

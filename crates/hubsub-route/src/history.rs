@@ -8,7 +8,6 @@ use hubsub_types::Seq;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The last records of one room's epoch, without gaps.
 #[derive(Debug, Default)]
 pub struct Ring {
     records: VecDeque<Arc<Record>>,
@@ -16,14 +15,12 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Appends the room's next record.
     pub fn push(&mut self, record: Arc<Record>) {
         debug_assert!(self.records.back().is_none_or(|last| last.position.seq.next() == record.position.seq));
         self.bytes += record.weight() as u64;
         self.records.push_back(record);
     }
 
-    /// Drops the oldest record; returns its bytes.
     pub fn pop(&mut self) -> u64 {
         let Some(record) = self.records.pop_front() else { return 0 };
         let bytes = record.weight() as u64;
@@ -34,22 +31,18 @@ impl Ring {
         bytes
     }
 
-    #[must_use]
     pub fn first(&self) -> Option<&Arc<Record>> {
         self.records.front()
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -62,7 +55,6 @@ impl Ring {
     }
 
     /// Seq of the first record that is not older than `timestamp_us`; none if all are.
-    #[must_use]
     pub fn since(&self, timestamp_us: u64) -> Option<Seq> {
         let at = self.records.partition_point(|r| r.timestamp_us < timestamp_us);
         self.records.get(at).map(|r| r.position.seq)
@@ -74,9 +66,7 @@ impl Ring {
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: VecDeque<Entry>,
-    /// Bytes of the records in memory.
     pub bytes: u64,
-    /// Number of records in memory.
     pub records: u64,
 }
 
@@ -96,7 +86,6 @@ impl Ledger {
         self.entries.range(at..)
     }
 
-    /// Notes that a record was stored.
     pub fn kept(&mut self, entry: Entry, bytes: u64) {
         self.entries.push_back(entry);
         self.bytes += bytes;
@@ -108,13 +97,10 @@ impl Ledger {
         self.records -= 1;
     }
 
-    /// The entry that arrived first.
-    #[must_use]
     pub fn first(&self) -> Option<&Entry> {
         self.entries.front()
     }
 
-    /// Removes and returns the entry that arrived first.
     pub fn oldest(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front();
         if self.entries.capacity() > 1024 && self.entries.len() < self.entries.capacity() / 4 {

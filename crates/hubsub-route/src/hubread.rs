@@ -12,7 +12,6 @@ pub const END: u64 = u64::MAX;
 /// Time limit of requests for the ends of logs, in ms.
 pub const ENDS_MS: u64 = 5_000;
 
-/// A request to a hub for records of all its rooms.
 #[derive(Clone, Debug)]
 pub struct HubRead {
     pub hub: HubId,
@@ -21,14 +20,11 @@ pub struct HubRead {
     pub next: u64,
     /// Oldest timestamp, in µs since 1970.
     pub since_us: u64,
-    /// Limit of the number of records.
     pub records_max: u32,
-    /// Limit of their total weight, in bytes.
     pub bytes_max: usize,
     pub then: HubThen,
 }
 
-/// The requester of a hub's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HubThen {
     Cursor {
@@ -36,20 +32,17 @@ pub enum HubThen {
         conn: ConnKey,
         /// The pattern with its own cursors; none: all others of the connection.
         pattern: Option<u32>,
-        /// The connection's number for the read.
         number: u64,
     },
     /// A request for the ends of logs.
     Ends {
         shard: ShardId,
-        /// The shard's number for the request.
         number: u32,
         /// Time limit of the request, in ms.
         until_ms: u64,
     },
     Node {
         node: NodeId,
-        /// The node's number for the request.
         ask: AskId,
     },
 }
@@ -70,14 +63,12 @@ impl HubRead {
     }
 }
 
-/// The response to a [`HubRead`].
 #[derive(Clone, Debug, Default)]
 pub struct HubRange {
     /// Records in order of offsets.
     pub records: Vec<Arc<Record>>,
     /// The offset at which to continue: all requested records below it are included, or lost.
     pub next: u64,
-    /// The last committed offset of the hub.
     pub committed: u64,
     /// First and last of the offsets that the log no longer has.
     pub lost: Option<(u64, u64)>,
@@ -85,19 +76,16 @@ pub struct HubRange {
 
 impl HubRange {
     /// The response when nothing from an offset on can be read.
-    #[must_use]
     pub fn lost(from: u64, committed: u64) -> HubRange {
         HubRange { next: committed + 1, committed, lost: Some((from, committed)), ..HubRange::default() }
     }
 
     /// The response when nothing was read, and the read must be repeated.
-    #[must_use]
     pub fn again(from: u64, committed: u64) -> HubRange {
         HubRange { next: from, committed, ..HubRange::default() }
     }
 }
 
-/// A request to a hub's log for records that are not in memory.
 #[derive(Clone, Debug)]
 pub struct HubLogRead {
     pub read: HubRead,

@@ -20,30 +20,22 @@ use hubsub_types::class::ClassIndex;
 use hubsub_types::{ClassTable, Durability, HubId, ShardId};
 use std::sync::{Arc, Mutex};
 
-/// The state of a hub's log when it was opened.
 #[derive(Clone, Debug, Default)]
 pub struct HubSeed {
     pub id: HubId,
     pub class: ClassIndex,
-    /// Index of the hub in its class.
     pub index: u16,
-    /// Offset of its next record.
     pub next: u64,
-    /// Timestamp of its last record, in µs since 1970.
     pub last_us: u64,
     /// Rooms whose last record is below this offset begin a new epoch.
     pub continuous_from: u64,
-    /// Counters of its traffic, written by its shard.
     pub traffic: Arc<Traffic>,
 }
 
 pub struct Hubs {
-    /// Maps rooms to hubs.
     pub placement: Placement,
-    /// Hubs with a log.
     pub seeds: Vec<HubSeed>,
-    /// Limit of memory for the latest records of each hub with a log, in bytes; older ones are read from the
-    /// log.
+    /// Memory for the latest records of each hub with a log, in bytes; older ones are read from the log.
     pub tail_bytes_max: u64,
     /// The duplicate windows of the logs, until each hub's shard takes its own.
     pub producers: Mutex<Vec<(HubId, Producers)>>,
@@ -62,7 +54,6 @@ pub const TAIL_BYTES: u64 = 64 << 20;
 impl Hubs {
     /// The hubs of `shards` shards. A class without a log has one on each; a class with a log has those in
     /// `seeds`, which are all hubs of a single node.
-    #[must_use]
     pub fn new(shards: u16, classes: &ClassTable, seeds: Vec<HubSeed>) -> Hubs {
         let of_class = |class| {
             let behind =
@@ -75,7 +66,6 @@ impl Hubs {
 
     /// The hubs of `shards` shards, of a node that is assigned hubs: `hubs_by_class` is the total number of
     /// hubs of each class, on all nodes. 0: one per shard.
-    #[must_use]
     pub fn with_counts(shards: u16, hubs_by_class: &[u16], seeds: Vec<HubSeed>) -> Hubs {
         let placement = Placement::new(shards, hubs_by_class);
         let (tail_bytes_max, producers, rows) = (TAIL_BYTES, Mutex::default(), Mutex::default());
@@ -87,7 +77,6 @@ impl Hubs {
     ///
     /// # Panics
     /// An id occurs twice.
-    #[must_use]
     pub fn in_cluster(shards: u16, ids_by_class: &[Vec<HubId>], cluster: Cluster) -> Hubs {
         let places = Places::new(ids_by_class.iter().map(|_| false));
         Hubs::with_places(shards, ids_by_class, Arc::new(places), cluster)
@@ -97,7 +86,6 @@ impl Hubs {
     ///
     /// # Panics
     /// An id occurs twice.
-    #[must_use]
     pub fn with_places(
         shards: u16,
         ids_by_class: &[Vec<HubId>],
@@ -108,60 +96,60 @@ impl Hubs {
         ids.sort_unstable();
         assert!(ids.windows(2).all(|two| two[0] != two[1]), "a hub's id stands once");
         let placement = Placement::in_cluster(shards, ids_by_class, places);
-        let (tail_bytes_max, producers, rows) = (TAIL_BYTES, Mutex::default(), Mutex::default());
-        let (seeds, cluster) = (Vec::new(), Some(cluster));
-        Hubs { placement, seeds, tail_bytes_max, producers, rows, is_given: true, cluster }
+        Hubs {
+            placement,
+            is_given: true,
+            cluster: Some(cluster),
+            ..Hubs::with_counts(shards, &[], Vec::new())
+        }
     }
 
-    /// The retained messages in a hub's log; empty when called again.
     fn rows_of(&self, hub: HubId) -> Rows {
-        let mut rows = self.rows.lock().expect("nothing panics under this lock");
-        let at = rows.iter().position(|(of, _)| *of == hub);
-        at.map_or_else(Rows::default, |at| rows.swap_remove(at).1)
+        take_of(&self.rows, hub)
     }
 
-    /// The duplicate window of a hub's log; empty when called again.
     fn window_of(&self, hub: HubId) -> Producers {
-        let mut producers = self.producers.lock().expect("nothing panics under this lock");
-        let at = producers.iter().position(|(of, _)| *of == hub);
-        at.map_or_else(Producers::default, |at| producers.swap_remove(at).1)
+        take_of(&self.producers, hub)
     }
+}
+
+/// The state of a hub from its log; empty when called again.
+fn take_of<T: Default>(all: &Mutex<Vec<(HubId, T)>>, hub: HubId) -> T {
+    let mut all = all.lock().expect("nothing panics under this lock");
+    let at = all.iter().position(|(of, _)| *of == hub);
+    at.map(|at| all.swap_remove(at).1).unwrap_or_default()
 }
 
 #[derive(Debug)]
 pub struct Hub {
     pub class: ClassIndex,
-    /// Index of the hub in its class.
     pub index: u16,
     /// Whether another node leads it, or nobody: its rooms here represent those of the leader.
     pub is_relayed: bool,
-    /// Order of the records in memory.
     pub ledger: Ledger,
-    /// The retained messages of the hub.
     pub rows: Rows,
-    /// Its log, if its class has one.
     pub log: Option<HubLog>,
+}
+
+impl Hub {
+    fn new(class: ClassIndex, index: u16, is_relayed: bool) -> Hub {
+        Hub { class, index, is_relayed, ledger: Ledger::default(), rows: Rows::default(), log: None }
+    }
 }
 
 /// The hubs of one shard: for each class one or more, in the order of their index.
 #[derive(Debug)]
 pub struct ShardHubs {
     hubs: Vec<Hub>,
-    /// Slot by class and index, if the hub is on this shard.
     places: Vec<Vec<Option<u16>>>,
-    /// Slots of hubs with a log.
     logged: Vec<u16>,
 }
 
 impl ShardHubs {
-    /// A shard without hubs.
-    #[must_use]
     pub fn none() -> ShardHubs {
         ShardHubs { hubs: Vec::new(), places: Vec::new(), logged: Vec::new() }
     }
 
-    /// The hubs of `all` on a shard.
-    #[must_use]
     pub fn new(all: &Hubs, classes: &ClassTable, shard: ShardId) -> ShardHubs {
         let placement = &all.placement;
         let (mut hubs, mut places): (Vec<Hub>, Vec<Vec<_>>) = (Vec::new(), Vec::new());
@@ -173,9 +161,8 @@ impl ShardHubs {
                 let seed = all.seeds.iter().find(is_it);
                 let log = seed.map(|seed| HubLog::new(seed, settings.durability, all.window_of(seed.id)));
                 places[usize::from(class)][usize::from(index)] = Some(hubs.len() as u16);
-                let is_relayed = all.cluster.is_some();
-                let (ledger, rows) = (Ledger::default(), seed.map(|seed| all.rows_of(seed.id)));
-                hubs.push(Hub { class, index, is_relayed, ledger, rows: rows.unwrap_or_default(), log });
+                let rows = seed.map(|seed| all.rows_of(seed.id)).unwrap_or_default();
+                hubs.push(Hub { rows, log, ..Hub::new(class, index, all.cluster.is_some()) });
             }
         }
         let logged = (0u16..).zip(&hubs).filter(|(_, hub)| hub.log.is_some()).map(|(slot, _)| slot).collect();
@@ -202,9 +189,7 @@ impl ShardHubs {
             };
             let slot = place.filter(is_it).unwrap_or(joined.hubs.len() as u16);
             if usize::from(slot) == joined.hubs.len() {
-                let (ledger, rows) = (Ledger::default(), Rows::default());
-                let (class, index) = (hub.class, hub.index);
-                joined.hubs.push(Hub { class, index, is_relayed: false, ledger, rows, log: None });
+                joined.hubs.push(Hub::new(hub.class, hub.index, false));
             }
             let place = joined.get_mut(slot);
             (place.log, place.rows) = (Some(log), hub.rows);
@@ -213,15 +198,13 @@ impl ShardHubs {
         joined
     }
 
-    /// Adds the hubs of new classes after the existing ones.
     pub fn extend(&mut self, all: &Hubs, shard: ShardId) {
         let placement = &all.placement;
         for class in self.places.len() as ClassIndex..placement.classes() {
             let mut places = vec![None; usize::from(placement.hubs(class))];
             for index in (0..placement.hubs(class)).filter(|&index| placement.shard(class, index) == shard) {
                 places[usize::from(index)] = Some(self.hubs.len() as u16);
-                let (ledger, rows) = (Ledger::default(), Rows::default());
-                self.hubs.push(Hub { class, index, is_relayed: true, ledger, rows, log: None });
+                self.hubs.push(Hub::new(class, index, true));
             }
             self.places.push(places);
         }
@@ -239,9 +222,7 @@ impl ShardHubs {
         let place = self.find(seed.class, seed.index).filter(|&place| self.get(place).log.is_none());
         let slot = known.or(place).unwrap_or(self.hubs.len() as u16);
         if usize::from(slot) == self.hubs.len() {
-            let (class, index) = (seed.class, seed.index);
-            let (ledger, rows) = (Ledger::default(), Rows::default());
-            self.hubs.push(Hub { class, index, is_relayed: false, ledger, rows, log: None });
+            self.hubs.push(Hub::new(seed.class, seed.index, false));
         }
         self.get_mut(slot).log = Some(HubLog::new(seed, durability, producers));
         if !self.logged.contains(&slot) {
@@ -250,20 +231,16 @@ impl ShardHubs {
     }
 
     /// Slot of a class's hub, which must be on this shard.
-    #[must_use]
     pub fn slot(&self, class: ClassIndex, index: u16) -> u16 {
         self.find(class, index).expect("who asks has looked where the hub lives")
     }
 
-    /// Slot of a class's hub, if it is on this shard.
     #[inline]
-    #[must_use]
     pub fn find(&self, class: ClassIndex, index: u16) -> Option<u16> {
         self.places.get(usize::from(class))?.get(usize::from(index)).copied().flatten()
     }
 
     #[inline]
-    #[must_use]
     pub fn get(&self, slot: u16) -> &Hub {
         &self.hubs[usize::from(slot)]
     }
@@ -272,26 +249,19 @@ impl ShardHubs {
         &mut self.hubs[usize::from(slot)]
     }
 
-    /// The slot of a hub with a log.
-    #[must_use]
     pub fn slot_of(&self, id: HubId) -> Option<u16> {
         let is_it = |hub: &Hub| hub.log.as_ref().is_some_and(|log| log.id == id);
         self.hubs.iter().position(is_it).map(|slot| slot as u16)
     }
 
-    /// Slots of hubs with a log.
-    #[must_use]
     pub fn logged(&self) -> &[u16] {
         &self.logged
     }
 
-    /// Requests that wait for the logs of all hubs.
-    #[must_use]
     pub fn pending(&self) -> usize {
         self.hubs.iter().filter_map(|hub| hub.log.as_ref()).map(HubLog::pending).sum()
     }
 
-    /// Gives up requests that will not be persisted; returns them in order.
     pub fn give_up(&mut self) -> Vec<Waits> {
         let logs = self.hubs.iter_mut().filter_map(|hub| hub.log.as_mut());
         logs.flat_map(HubLog::give_up).collect()

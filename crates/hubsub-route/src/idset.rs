@@ -10,17 +10,14 @@ use hashbrown::HashMap;
 /// Up to this length a look-up scans the slice.
 const SMALL: usize = 16;
 
-/// A set of handles, in one of three forms by its size.
 #[derive(Debug, Default)]
 pub enum IdSet {
     #[default]
     Empty,
-    /// One handle, in place.
     One(u32),
     Many(Box<Many>),
 }
 
-/// The form for two or more handles.
 #[derive(Debug, Default)]
 pub struct Many {
     list: Vec<u32>,
@@ -30,7 +27,6 @@ pub struct Many {
 
 impl IdSet {
     /// The handles, in arbitrary order.
-    #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         match self {
             IdSet::Empty => &[],
@@ -39,17 +35,14 @@ impl IdSet {
         }
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.as_slice().len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    #[must_use]
     pub fn contains(&self, id: u32) -> bool {
         match self {
             IdSet::Many(many) => many.place(id).is_some(),

@@ -8,28 +8,6 @@
 //! Path of a message: the edge shard's [`Broker::publish`] finds the topic's route; on the room's hub shard
 //! the record gets its position, enters the history and is sent once to every shard with interest; each of
 //! those delivers it to its own connections.
-//!
-//! - [`topics`]: the edge's subscription table and route cache
-//! - [`patterns`]: pattern subscriptions, replicated to all shards
-//! - [`groups`]: subscribers that share records
-//! - [`consumers`]: groups with a position
-//! - [`rooms`]: the hub's table: epoch, seq, interest, history
-//! - [`history`]: bounded rings, and the per-hub bound over them
-//! - [`hubs`]: the hubs of a shard: offsets, and records that the log has yet to persist
-//! - [`producers`]: deduplication of numbered records
-//! - [`logread`]: reads of the log, for records that are not in memory
-//! - [`hubread`]: reads of whole hubs; [`pages`]: of whole rooms
-//! - [`cursors`]: subscribers that catch up
-//! - [`claims`]: ownership of client ids
-//! - [`rows`]: retained messages
-//! - [`occupancy`]: number of subscribers, publishers and members of a room
-//! - [`presence`]: members of a room
-//! - [`relay`]: hubs that other nodes lead
-//! - [`ring`]: which hub, and so which shard, a room belongs to
-//! - [`places`]: rooms in other hubs than the ring assigns
-//! - [`sink`]: the world of a broker; [`msg`]: messages between the brokers of two shards
-//! - [`topk`], [`traffic`]: statistics of busy rooms and of hubs
-//! - [`traces`]: the steps of the next records of a topic
 
 pub mod broker;
 pub mod claims;
@@ -99,7 +77,6 @@ pub struct Ticket {
 
 impl Ticket {
     /// Whether another node requested it.
-    #[must_use]
     pub fn is_of_node(&self) -> bool {
         matches!(self.asker, Asker::Node { .. })
     }
@@ -114,19 +91,15 @@ pub enum Asker {
     },
     /// A request of the control plane: its ticket and the item of its batch.
     Control {
-        /// The control plane's number.
         ticket: u64,
-        /// Index in the batch.
         item: u32,
     },
     /// One request of a scatter-gather request.
     Gathering {
         /// Number of the scatter-gather request on its shard.
         number: u32,
-        /// Index of this request in it.
         item: u32,
     },
-    /// A connection that reads retained messages.
     Retained {
         conn: ConnKey,
         /// The connection's number for the read.
@@ -143,7 +116,6 @@ pub enum Asker {
     },
 }
 
-/// The outcome of a publish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Published {
     /// Subscribers in the whole room, including patterns.
@@ -156,19 +128,19 @@ pub struct Published {
 
 impl Published {
     /// The response to a repeated record.
-    #[must_use]
     pub fn again(position: Position) -> Published {
         Published { receivers: 0, position, is_duplicate: true }
     }
 }
 
-/// A response at once, or one that [`Sink::answer`] delivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome<T> {
     Now(T),
     /// The response follows in another turn.
     Later,
 }
+
+pub type Reply<T> = Outcome<Result<T, ErrorCode>>;
 
 /// A response that was not known at once.
 #[derive(Clone, Debug)]
@@ -183,6 +155,5 @@ pub enum Answer {
     HubEnds(Result<Vec<(HubId, u64)>, ErrorCode>),
     /// To a flush barrier: entries that were in flight are written.
     Settled,
-    /// To a request for a page of entries.
     Rows(Result<RowPage, ErrorCode>),
 }

@@ -10,7 +10,6 @@ use hubsub_message::{Namespace, Record};
 use hubsub_types::{Epoch, HubId, Seq, ShardId};
 use std::sync::Arc;
 
-/// A request to a hub's log.
 #[derive(Clone, Debug)]
 pub struct LogRead {
     pub hub: HubId,
@@ -30,7 +29,6 @@ pub struct LogRead {
     /// Only topics of this namespace; none: of all.
     pub namespace: Option<Namespace>,
     pub want: Want,
-    /// Limit of the number of records.
     pub count: u64,
     /// Limit of their total weight in bytes; the first record may exceed it.
     pub bytes_max: usize,
@@ -55,7 +53,6 @@ pub enum Want {
     Back,
 }
 
-/// The requester of a log read.
 #[derive(Clone, Debug)]
 pub enum Then {
     Range(Box<Read>),
@@ -65,14 +62,12 @@ pub enum Then {
     History(Box<HistoryQuery>, Ask),
 }
 
-/// A request of a shard, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
     pub shard: ShardId,
     pub number: u32,
 }
 
-/// The result of a log read.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// The records found, oldest first.

@@ -69,12 +69,11 @@ pub enum Msg {
     /// Home to edge: a page of entries.
     RowsCame(Box<(Ticket, Result<RowPage, ErrorCode>)>),
     /// Shard 0 to all: patterns of another node.
-    NodePatterns(Box<relay::patterns::PatternChange>),
+    NodePatterns(Box<relay::PatternChange>),
     /// All to shard 0: this shard holds the set of that node, session and version.
     NodePatternsHeld(ShardId, NodeId, u64, u64),
 }
 
-/// Records that subscribers of a topic will not get.
 #[derive(Clone, Debug)]
 pub struct Gap {
     pub namespace: Namespace,
@@ -85,18 +84,15 @@ pub struct Gap {
     pub to: Position,
 }
 
-/// A room that is no longer at the home where a shard has it.
 #[derive(Clone, Debug)]
 pub struct Moved {
     pub room: Arc<[u8]>,
     /// The room's previous home.
     pub home: ShardId,
-    /// Its topics with subscribers on the shard, each with the last record that was sent there; epoch 0:
-    /// there was none.
+    /// Its topics with subscribers on the shard, each with the last record sent there; epoch 0: none.
     pub topics: Vec<(TopicKey, Position)>,
 }
 
-/// A room that a shard has left.
 #[derive(Clone, Debug)]
 pub struct Left {
     pub room: Arc<[u8]>,
@@ -106,7 +102,6 @@ pub struct Left {
 
 impl Msg {
     /// Bytes that this message keeps allocated, for limits of mailboxes.
-    #[must_use]
     pub fn weight(&self) -> usize {
         std::mem::size_of::<Msg>()
             + match self {
@@ -121,7 +116,6 @@ impl Msg {
     }
 }
 
-/// A subscription in flight to the hub and back.
 #[derive(Clone, Debug)]
 pub struct Attach {
     pub ticket: Ticket,
@@ -137,7 +131,6 @@ pub struct Attach {
     pub home: ShardId,
     /// Revision of the room by which it was sent.
     pub revision: u64,
-    /// Set if it follows a moved room: the last record of the previous place that the subscriber has; epoch
-    /// 0: it has none.
+    /// For a moved room: the last record of the previous place that the subscriber has; epoch 0: none.
     pub left: Option<Position>,
 }

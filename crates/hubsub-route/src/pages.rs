@@ -14,7 +14,6 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Pages {
     room: Vec<u8>,
-    /// Records per page, at most.
     count: u64,
     /// The record after which it continues; none while the room's epoch is not known.
     after: Option<Position>,
@@ -22,15 +21,12 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// A reader from the oldest record on, or from after a position of the current epoch; 1 to 16,384 records
-    /// per page.
-    #[must_use]
+    /// A reader from the oldest record on, or after a position; 1 to 16,384 records per page.
     pub fn new(room: &[u8], after: Option<Position>, count: u64) -> Pages {
         Pages { room: room.to_vec(), count: count.max(1), after, is_over: false }
     }
 
     /// The next request, for [`crate::Broker::history`]; none when all was read.
-    #[must_use]
     pub fn next(&self) -> Option<HistoryQuery> {
         let count = if self.after.is_some() { self.count } else { 1 };
         let query = HistoryQuery { room: self.room.clone(), count, after: self.after, topic: None };

@@ -54,11 +54,10 @@ pub struct Pattern {
     pub source: Arc<[u8]>,
     /// Subscribers by shard and node; changed by [`Patterns`] only, which counts their memory.
     pub counts: Counts,
-    /// Connections of this shard that subscribe to it.
     pub subs: IdSet,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Patterns {
     slots: Vec<Option<Pattern>>,
     free: FreeIds,
@@ -70,7 +69,6 @@ pub struct Patterns {
     cache: MatchCache,
     /// Maximum steps of all globs together to search a byte of a topic.
     search: usize,
-    /// The number of patterns with subscribers on shards of this node.
     here: usize,
     /// Memory of `slots` and of their entries in the tables, without the nodes of the trie.
     bytes: usize,
@@ -80,59 +78,37 @@ pub struct Patterns {
 const PATTERN_BYTES: usize = size_of::<Pattern>() + 96;
 
 impl Patterns {
-    /// An empty table that caches the matches of `cache_topics_max` topics.
-    #[must_use]
     pub fn new(cache_topics_max: usize) -> Patterns {
-        Patterns {
-            slots: Vec::new(),
-            free: FreeIds::default(),
-            by_source: HashMap::default(),
-            filters: FilterTrie::default(),
-            globs: HashMap::default(),
-            lengths: BTreeMap::new(),
-            cache: MatchCache::new(cache_topics_max),
-            search: 0,
-            here: 0,
-            bytes: 0,
-        }
+        Patterns { cache: MatchCache::new(cache_topics_max), ..Patterns::default() }
     }
 
-    /// Sets the number of topics whose matches are cached.
     pub fn set_cache_topics_max(&mut self, cache_topics_max: usize) {
         self.cache.set_topics_max(cache_topics_max);
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_source.is_empty()
     }
 
     /// The number of distinct patterns with subscribers, in the whole cluster.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.by_source.len()
     }
 
     /// The number of patterns with subscribers on this node.
-    #[must_use]
     pub fn here(&self) -> usize {
         self.here
     }
 
-    /// Memory of all patterns, in bytes.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes + self.filters.bytes()
     }
 
-    /// Maximum steps of all globs together to search a byte of a topic
-    /// ([`hubsub_types::names::Glob::search`]).
-    #[must_use]
+    /// Steps of all globs together to search a byte of a topic ([`hubsub_types::names::Glob::search`]).
     pub fn search(&self) -> usize {
         self.search
     }
 
-    /// The id of a pattern, which is added if it is new.
     pub fn intern(&mut self, source: &[u8]) -> u32 {
         if let Some(&id) = self.by_source.get(source) {
             return id;
@@ -162,7 +138,6 @@ impl Patterns {
         id
     }
 
-    #[must_use]
     pub fn find(&self, source: &[u8]) -> Option<u32> {
         self.by_source.get(source).copied()
     }
@@ -172,8 +147,6 @@ impl Patterns {
         self.slots.iter().flatten()
     }
 
-    /// A pattern by an id that is in use.
-    #[must_use]
     pub fn get(&self, id: u32) -> &Pattern {
         self.slots[id as usize].as_ref().expect("ids are handed out for held patterns only")
     }
@@ -189,7 +162,6 @@ impl Patterns {
         self.here += usize::from(is_first);
     }
 
-    /// Removes a subscriber of a shard, and the pattern if it was the last.
     pub fn release(&mut self, id: u32, shard: ShardId, shards: u16) {
         let was_there = self.count(id, |counts| counts.remove(shard));
         let is_last = was_there && self.get(id).counts.of_shards(shards) == 0;

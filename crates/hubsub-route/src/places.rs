@@ -22,7 +22,6 @@ pub const PLACES_MAX: usize = 4_000_000;
 /// The hub of a room whose place has to be requested.
 pub const UNPLACED: u16 = u16::MAX;
 
-/// The place of a room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Index of the hub in its class; [`UNPLACED`]: the place has to be requested.
@@ -31,7 +30,6 @@ pub struct Place {
     pub revision: u64,
 }
 
-/// The effect of a change of the table on a room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
     /// The previous hub, or [`UNPLACED`].
@@ -42,23 +40,18 @@ pub struct Change {
     pub revision: u64,
 }
 
-/// Changes of rooms of a class.
 pub type Changed = (ClassIndex, Vec<(Box<[u8]>, Change)>);
 
-/// The table of rooms with a place of their own.
 #[derive(Debug)]
 pub struct Places {
     classes: Vec<Arc<OfClass>>,
-    /// The revision of the last change in any class.
     revision: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
 struct OfClass {
-    /// Whether the place of a room without an entry has to be requested.
     is_asked: bool,
     has_any: AtomicBool,
-    /// The last revision at which a room lost its place.
     forgotten: AtomicU64,
     rooms: RwLock<Rooms>,
 }
@@ -66,14 +59,11 @@ struct OfClass {
 type Rooms = HashMap<Box<[u8]>, Place, RandomState>;
 
 impl Places {
-    /// A table for classes; each places its rooms one by one (`true`) or on its ring.
-    #[must_use]
     pub fn new(is_asked: impl Iterator<Item = bool>) -> Places {
         Places { classes: Vec::new(), revision: Arc::default() }.with(is_asked)
     }
 
     /// A table for the classes of this one, whose entries are shared, and for additional classes.
-    #[must_use]
     pub fn with(&self, is_asked: impl Iterator<Item = bool>) -> Places {
         let of_class = |is_asked| Arc::new(OfClass { is_asked, ..OfClass::default() });
         let classes = self.classes.iter().cloned().chain(is_asked.map(of_class)).collect();
@@ -82,32 +72,27 @@ impl Places {
 
     /// Whether rooms of a class may be in other hubs than its ring assigns.
     #[inline]
-    #[must_use]
     pub fn moves(&self, class: ClassIndex) -> bool {
         let of_class = &self.classes[usize::from(class)];
         of_class.is_asked || of_class.has_any.load(Ordering::Acquire)
     }
 
     /// Whether the place of a room of this class without an entry has to be requested.
-    #[must_use]
     pub fn is_asked(&self, class: ClassIndex) -> bool {
         self.classes[usize::from(class)].is_asked
     }
 
     /// The revision of the last change in any class.
-    #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
     }
 
     /// The last revision at which a room of a class lost its place.
-    #[must_use]
     pub fn forgotten(&self, class: ClassIndex) -> u64 {
         self.classes[usize::from(class)].forgotten.load(Ordering::Acquire)
     }
 
     /// The place of a room. None: the ring assigns it.
-    #[must_use]
     pub fn find(&self, class: ClassIndex, room: &[u8]) -> Option<Place> {
         let of_class = &self.classes[usize::from(class)];
         let known = || of_class.read().get(room).copied();
@@ -115,8 +100,7 @@ impl Places {
         known.or(of_class.is_asked.then_some(Place { hub: UNPLACED, revision: 0 }))
     }
 
-    /// Puts a room into this hub; none: into `ring`, the hub that its ring assigns, or its place has to be
-    /// requested again. Returns the change; none if there are too many entries.
+    /// Puts a room into a hub, or none: into `ring`, or nowhere. None if there are too many entries.
     pub fn set(&self, class: ClassIndex, room: &[u8], hub: Option<u16>, ring: u16) -> Option<Change> {
         let of_class = &self.classes[usize::from(class)];
         let mut rooms = of_class.rooms.write().expect("nothing panics under this lock");

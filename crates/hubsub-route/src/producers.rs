@@ -1,32 +1,13 @@
 //! The duplicate window of a hub: the numbered records in its log, so that a repeated record is not stored
-//! again.
-//!
-//! A *producer* has a name and numbers its records: a sequence from 1, rising in each hub, gaps allowed (the
-//! records in between may be in other hubs). Results for a record:
-//!
-//! - above the producer's last sequence: it is new, and is stored;
-//! - in the window: it is a repeat, and the response is its position, once it is committed; with other
-//!   content it is refused (`SequenceReused`);
-//! - between sequences in the window: it was never stored, and is refused, since a later one was stored
-//!   (`SequencePassed`);
-//! - below the window: it is unknown whether it was stored (`SequenceTooOld`);
-//! - with the log damaged within the window: new and repeated records cannot be distinguished
-//!   (`Quarantined`);
-//! - from a producer without any record in the window: it is new, like a producer's first record.
-//!
-//! A *gapless* sequence counts 1, 2, 3, … above [`GAPLESS`]: a number is stored only directly after the
-//! previous one. So records that are sent without waiting for responses keep their order even if one of them
-//! is refused (`SequenceAhead`).
+//! again. docs/protocol/producers.md has the results for each number, and the publisher's side. With the log
+//! damaged within the window, new and repeated records cannot be distinguished (`Quarantined`).
 //!
 //! Invariant: the window is a function of the log: the producers' records that are both among the last
 //! `records` offsets and within the last `bytes` bytes of the hub's log. So reading the end of a log, from
 //! anywhere before that, reproduces the window of the hub that wrote it. Records that the log refused are not
 //! in it.
 //!
-//! docs/protocol/producers.md describes the publisher's side.
-//!
 //! A record without a producer costs an addition and a comparison; one with a producer a table look-up.
-//! Memory is limited by `records` and by `bytes`.
 
 use ahash::RandomState;
 use hashbrown::HashMap;
@@ -34,11 +15,9 @@ use hubsub_message::{Producer, Record};
 use hubsub_types::{ErrorCode, Limits, Position, ProducerId};
 use std::collections::VecDeque;
 
-/// Gapless sequences count from here: the first number is one above. Numbers from 2^63 on are those of
-/// relays, with gaps.
+/// Gapless sequences count from one above this. Numbers from 2^63 on are those of relays, with gaps.
 pub const GAPLESS: u64 = 1 << 62;
 
-/// The extent of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     pub records: u64,
@@ -58,13 +37,10 @@ impl Default for Window {
     }
 }
 
-/// A record in the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
     sequence: u64,
-    /// Hash of its content.
     digest: u64,
-    /// Its offset in the hub's log.
     pub offset: u64,
     pub position: Position,
 }
@@ -72,7 +48,6 @@ pub struct Known {
 /// The producer of an unreadable part of the log.
 const NOBODY: ProducerId = ProducerId(0);
 
-/// A record of a producer in the log.
 #[derive(Debug)]
 struct Place {
     /// Its producer; `NOBODY` can only be in the first entry.
@@ -82,7 +57,6 @@ struct Place {
     before: u64,
 }
 
-/// The duplicate window of a hub.
 #[derive(Debug, Default)]
 pub struct Producers {
     window: Window,
@@ -90,20 +64,16 @@ pub struct Producers {
     bytes: u64,
     /// Records in the window by producer, at least one each; sequences and offsets rise.
     known: HashMap<ProducerId, VecDeque<Known>, RandomState>,
-    /// The same records, by offset.
     places: VecDeque<Place>,
     digests: RandomState,
 }
 
 impl Producers {
-    #[must_use]
     pub fn new(window: Window) -> Producers {
         Producers { window, ..Producers::default() }
     }
 
-    /// The window of a log that is unreadable up to this offset: it refuses numbered records until it has
-    /// moved past the offset.
-    #[must_use]
+    /// The window of a log unreadable up to an offset: it refuses numbered records until it has passed it.
     pub fn damaged(window: Window, offset: u64) -> Producers {
         let place = Place { producer: NOBODY, offset, before: 0 };
         Producers { places: VecDeque::from([place]), ..Producers::new(window) }
@@ -171,19 +141,15 @@ impl Producers {
         }
     }
 
-    /// The number of records in the window.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Hash of the content in which a repeat must be equal. Its publisher may differ: that is the
-    /// connection's.
+    /// Hash of the content in which a repeat must be equal; its publisher may be another connection.
     fn digest(&self, record: &Record) -> u64 {
         self.digests.hash_one((record.namespace, record.topic(), record.payload(), &record.headers))
     }
@@ -195,23 +161,18 @@ fn may_follow(last: u64, sequence: u64) -> Result<(), ErrorCode> {
     if is_gapless && sequence != last + 1 { Err(ErrorCode::SequenceAhead) } else { Ok(()) }
 }
 
-/// Releases memory of a list that was much longer.
 fn shrink<T>(list: &mut VecDeque<T>) {
     if list.capacity() > 16 && list.len() < list.capacity() / 4 {
         list.shrink_to(list.capacity() / 2);
     }
 }
 
-/// The size of a record in a window: its size in a log, including the name of its room even if that is its
-/// topic.
-#[must_use]
+/// The size of a record in a window: that in a log which includes the name of the room.
 pub fn log_bytes(room: usize, topic: usize, publisher: usize, headers: usize, payload: usize) -> u64 {
     const HEAD: usize = 80;
     (HEAD + room + topic + publisher + headers + payload) as u64
 }
 
-/// As `log_bytes`, for a record that is not in a log yet.
-#[must_use]
 pub fn log_bytes_of(room: usize, record: &Record) -> u64 {
     const NAME_MAX: usize = u16::MAX as usize;
     let headers = record.headers.iter().flat_map(|headers| headers.iter());

@@ -14,8 +14,7 @@ use std::sync::Arc;
 /// Points of each hub on the ring: 128 keep shares within about 10 %.
 const POINTS: u64 = 128;
 
-/// The hub, and so the shard, of each room. On a single node hub `k` of a class is on shard `k` modulo the
-/// number of shards.
+/// The hub, and so the shard, of each room. A single node has hub `k` of a class on shard `k` modulo shards.
 #[derive(Clone, Debug)]
 pub struct Placement {
     shards: u16,
@@ -34,7 +33,6 @@ pub const NOWHERE: ShardId = ShardId(u16::MAX);
 
 impl Placement {
     /// Over `shards` shards, for classes with these numbers of hubs; 0: one per shard.
-    #[must_use]
     pub fn new(shards: u16, hubs_by_class: &[u16]) -> Placement {
         let mut placement =
             Placement { shards, classes: Vec::new(), rings: Vec::new(), ids: None, places: None };
@@ -56,7 +54,6 @@ impl Placement {
     ///
     /// # Panics
     /// A class has more than 65,534 hubs.
-    #[must_use]
     pub fn in_cluster(shards: u16, ids: &[Vec<HubId>], places: Arc<Places>) -> Placement {
         let count = |ids: &Vec<HubId>| match u16::try_from(ids.len()) {
             Ok(count) if count < u16::MAX => count.max(1),
@@ -66,12 +63,10 @@ impl Placement {
         Placement { ids: Some(ids.to_vec()), places: Some(places), ..Placement::new(shards, &counts) }
     }
 
-    #[must_use]
     pub fn classes(&self) -> ClassIndex {
         self.classes.len() as ClassIndex
     }
 
-    #[must_use]
     pub fn hubs(&self, class: ClassIndex) -> u16 {
         match &self.ids {
             Some(ids) => ids[usize::from(class)].len() as u16,
@@ -80,20 +75,17 @@ impl Placement {
     }
 
     /// Index of a room's hub in its class; [`UNPLACED`] if the place has to be requested.
-    #[must_use]
     pub fn hub(&self, class: ClassIndex, room: &[u8]) -> u16 {
         self.place(class, room).hub
     }
 
     /// As `hub`, with the revision of the place.
-    #[must_use]
     pub fn place(&self, class: ClassIndex, room: &[u8]) -> Place {
         let known = self.places.as_ref().and_then(|places| places.find(class, room));
         known.unwrap_or_else(|| Place { hub: self.ring_hub(class, room), revision: 0 })
     }
 
-    /// Puts a room into this hub; none: into the one that its ring assigns, or its place has to be requested
-    /// again. Returns none if there are too many such rooms, or no cluster.
+    /// As `Places::set`; none also without a cluster.
     #[must_use]
     pub fn move_room(&self, class: ClassIndex, room: &[u8], hub: Option<u16>) -> Option<Change> {
         self.places.as_ref()?.set(class, room, hub, self.ring_hub(class, room))
@@ -101,25 +93,19 @@ impl Placement {
 
     /// Whether rooms of a class may be in other hubs than its ring assigns.
     #[inline]
-    #[must_use]
     pub fn moves(&self, class: ClassIndex) -> bool {
         self.places.as_ref().is_some_and(|places| places.moves(class))
     }
 
-    /// Rooms in other hubs than the ring assigns, in a cluster.
-    #[must_use]
     pub fn places(&self) -> Option<&Places> {
         self.places.as_deref()
     }
 
-    /// The hub that the ring assigns to a room.
-    #[must_use]
     pub fn ring_hub(&self, class: ClassIndex, room: &[u8]) -> u16 {
         self.rings[self.classes[usize::from(class)]].1.hub(room)
     }
 
     /// The shard of a hub: on a single node by its index, in a cluster by its id.
-    #[must_use]
     pub fn shard(&self, class: ClassIndex, hub: u16) -> ShardId {
         match (&self.ids, self.id(class, hub)) {
             (_, Some(id)) => home(id, self.shards),
@@ -130,12 +116,10 @@ impl Placement {
     }
 
     /// The id of a hub of a class, in a known cluster.
-    #[must_use]
     pub fn id(&self, class: ClassIndex, hub: u16) -> Option<HubId> {
         self.ids.as_ref()?[usize::from(class)].get(usize::from(hub)).copied()
     }
 
-    #[must_use]
     pub fn shards(&self) -> u16 {
         self.shards
     }
@@ -149,7 +133,6 @@ pub struct Ring {
 
 impl Ring {
     /// A ring of `hubs` ≥ 1 hubs.
-    #[must_use]
     pub fn new(hubs: u16) -> Ring {
         assert!(hubs > 0, "a ring without hubs places nothing");
         let mut points: Vec<(u64, u16)> = (0..hubs)
@@ -159,7 +142,6 @@ impl Ring {
         Ring { points }
     }
 
-    #[must_use]
     pub fn hub(&self, room: &[u8]) -> u16 {
         let at = hash(room);
         let next = self.points.partition_point(|&(point, _)| point < at);

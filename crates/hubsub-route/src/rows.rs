@@ -36,11 +36,8 @@ const LOOKED_AT_MAX: usize = 20_000;
 #[derive(Debug, Default)]
 pub struct RowTotals {
     pub messages: AtomicU64,
-    /// Memory of the entries, in bytes.
     pub bytes: AtomicU64,
-    /// The number of entries that are being written.
     pub in_flight: AtomicU64,
-    /// The length of `away`, for readers that need no list.
     hubs_away: AtomicU64,
     /// Hubs of a cluster whose leader this node does not reach, as reported by their shards.
     away: Mutex<BTreeSet<u16>>,
@@ -50,31 +47,24 @@ pub struct RowTotals {
 
 impl RowTotals {
     /// Whether a single node has no entries, and none is being written.
-    #[must_use]
     pub fn is_none(&self) -> bool {
         // The order matters: a written entry is counted before it leaves `in_flight`.
         self.in_flight.load(Ordering::SeqCst) == 0 && self.messages.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether the leaders of all hubs are reachable.
-    #[must_use]
     pub fn reaches_all(&self) -> bool {
         self.hubs_away.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether the leader of a hub is unreachable.
-    #[must_use]
     pub fn is_away(&self, hub: u16) -> bool {
         !self.reaches_all() && self.away.lock().expect("nothing panics under this lock").contains(&hub)
     }
 
     /// Whether this is the first call since all were last reachable.
-    #[must_use]
     pub fn tells_once(&self) -> bool {
         !self.is_told.swap(true, Ordering::Relaxed)
     }
 
-    /// Sets whether the leader of a hub is unreachable.
     pub fn set_away(&self, hub: u16, is_away: bool) {
         let mut away = self.away.lock().expect("nothing panics under this lock");
         _ = if is_away { away.insert(hub) } else { away.remove(&hub) };
@@ -86,27 +76,20 @@ impl RowTotals {
 }
 
 /// Whether a class is that of entries, which have their own limits and deletion.
-#[must_use]
 pub fn is_class(class: &Class) -> bool {
     class.keeps_latest && class.name == CLASS
 }
 
-/// The topic of an entry's room; none if it is another room.
-#[must_use]
 pub fn topic_of(room: &[u8]) -> Option<&[u8]> {
     room.strip_prefix(PREFIX)
 }
 
-/// The room of a topic's entry.
-#[must_use]
 pub fn room_of(topic: &[u8]) -> Vec<u8> {
     [PREFIX, topic].concat()
 }
 
-/// A decoded entry: the retained message.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept<'a> {
-    /// The topic to which it was published.
     pub topic: &'a [u8],
     pub headers: &'a [(Box<str>, Box<str>)],
     /// Position of the message; zero if no room stored it.
@@ -116,8 +99,6 @@ pub struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    /// Decodes a record; none if it is no entry.
-    #[must_use]
     pub fn of(row: &'a Record) -> Option<Kept<'a>> {
         let topic = topic_of(row.topic())?;
         let (last, headers) = row.headers.as_deref()?.split_last()?;
@@ -128,8 +109,6 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// The headers of the entry of a record.
-#[must_use]
 pub fn headers_of(record: &Record) -> Arc<[(Box<str>, Box<str>)]> {
     let Position { epoch, seq } = record.position;
     let origin = format!("{}-{} {}", epoch.0, seq.0, record.timestamp_us);
@@ -179,11 +158,9 @@ pub struct RowPage {
     /// Entries after those of the previous pages. The last one may have no payload: then it only marks how
     /// far the page went.
     pub rows: Vec<Arc<Record>>,
-    /// Whether there are no more.
     pub is_last: bool,
 }
 
-/// The entries of one hub.
 #[derive(Debug, Default)]
 pub struct Rows {
     rows: BTreeSet<Row>,
@@ -194,23 +171,19 @@ pub struct Rows {
 }
 
 impl Rows {
-    #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Approximate memory of the entries, in bytes, for limits.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    #[must_use]
     pub fn get(&self, topic: &[u8]) -> Option<&Arc<Record>> {
         self.rows.get(topic).map(|row| &row.0)
     }
@@ -238,7 +211,6 @@ impl Rows {
         totals.bytes.fetch_sub(taken, Ordering::Relaxed);
     }
 
-    /// Replaces all entries, and updates the node's totals.
     pub fn replace(&mut self, by: Rows, totals: &RowTotals) {
         totals.messages.fetch_add(by.len() as u64, Ordering::Relaxed);
         totals.bytes.fetch_add(by.bytes, Ordering::Relaxed);
@@ -248,7 +220,6 @@ impl Rows {
     }
 
     /// Entries after a topic that match a filter, up to a total weight of `bytes_max`, but at least one.
-    #[must_use]
     pub fn page(&self, filter: &Filter, after: Option<&[u8]>, bytes_max: usize) -> RowPage {
         let prefix = filter.literal_prefix();
         let begin = match after {
@@ -276,8 +247,7 @@ impl Rows {
         page
     }
 
-    /// Examines `budget` entries after those of the last call; returns the topics for which `is_over` is
-    /// true.
+    /// Examines `budget` entries after the last call's; returns the topics for which `is_over` is true.
     pub fn sweep(&mut self, budget: usize, is_over: impl Fn(&Record) -> bool) -> Vec<Box<[u8]>> {
         let begin = (Bound::Excluded(&*self.swept), Bound::Unbounded);
         let rows: Vec<&Row> = self.rows.range::<[u8], _>(begin).take(budget).collect();

@@ -17,7 +17,6 @@ pub enum Via<'a> {
     Group(&'a [u8]),
 }
 
-/// The result of a delivery to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
     /// It is in its output.
@@ -26,7 +25,6 @@ pub enum Delivery {
     Full,
 }
 
-/// The reason for which the broker closes a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseReason {
     /// Its output is at the limit, and its room's class requires a disconnect.
@@ -37,14 +35,11 @@ pub enum CloseReason {
     TooManyCursors,
 }
 
-/// The actions of a broker.
 pub trait Sink {
     /// The next calls of `deliver` are for another record than the previous ones.
     fn record_begins(&mut self);
-    /// Delivers a record to a connection of this shard.
     fn deliver(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery;
-    /// A record of a group with this text and number of members that no present member accepts: for an
-    /// offline session that may be resumed.
+    /// A record of a group (text, number of members) that no present member accepts, for an offline session.
     fn keep_for_absent(&mut self, _conn: u32, _group: (&[u8], u64), _record: &RecordView<'_>) -> Delivery {
         Delivery::Full
     }
@@ -54,13 +49,11 @@ pub trait Sink {
     fn squeeze(&mut self, conn: u32, via: Via<'_>, record: &RecordView<'_>, policy: OnSlow, on_gap: OnGap);
     /// Reports that records from `from` to `to` will never reach this connection.
     fn gap(&mut self, conn: u32, topic: &[u8], from: Position, to: Position, on_gap: OnGap);
-    /// Closes a connection after this turn.
     fn close(&mut self, conn: u32, reason: CloseReason);
     /// Whether replayed records still fit into a connection's output.
     fn wants_replay(&self, conn: u32) -> bool;
     /// A connection gets past records, as fast as it accepts them.
     fn replays(&mut self, _conn: u32) {}
-    /// The name of a connection as a publisher.
     fn publisher(&self, conn: u32) -> Box<str>;
     /// The protocol of a connection; none for the internal client.
     fn protocol(&self, conn: u32) -> Option<Protocol>;
@@ -95,8 +88,7 @@ pub trait Sink {
     fn send_node(&mut self, _node: NodeId, _hub: HubId, message: NodeMessage) -> Result<(), NodeMessage> {
         Err(message)
     }
-    /// Whether records for a node would be sent at once over this hub's link; otherwise the node reads them
-    /// later.
+    /// Whether records for a node would be sent at once over this hub's link; otherwise it reads them.
     fn node_flows(&self, _node: NodeId, _hub: HubId) -> bool {
         false
     }
@@ -104,8 +96,7 @@ pub trait Sink {
     fn node_is_silent(&self, _node: NodeId, _hub: HubId) -> bool {
         false
     }
-    /// Whether this process may lead a hub of a class without a log in this term now. Without a cluster it
-    /// always may.
+    /// Whether this process may lead a hub without a log in this term; always without a cluster.
     fn leads(&self, _hub: HubId, _term: Term) -> bool {
         true
     }
@@ -115,8 +106,7 @@ pub trait Sink {
     fn room_miss(&mut self, _class: ClassIndex, _room: &[u8], _makes: bool) {}
     /// Requests a consumer's stored position. [`crate::Broker::consumer_loaded`] gets it.
     fn load_consumer(&mut self, _source: &Arc<[u8]>) {}
-    /// Stores a consumer's position in place of the previous one. [`crate::Broker::consumer_saved`] gets the
-    /// outcome.
+    /// Replaces a consumer's stored position. [`crate::Broker::consumer_saved`] gets the outcome.
     fn save_consumer(&mut self, _source: &Arc<[u8]>, _row: Vec<u8>) {}
     /// Dead-letters a record that was delivered too often without acknowledgement; it is acknowledged then.
     fn bury(&mut self, _source: &Arc<[u8]>, _record: &Arc<Record>) {}

@@ -8,7 +8,6 @@ const PLACES_MIN: usize = 4096;
 const PART: usize = 8;
 
 /// Whether a table has far more slots than entries.
-#[must_use]
 pub fn is_sparse(rows: usize, places: usize) -> bool {
     places > PLACES_MIN && rows <= places / PART
 }
@@ -19,7 +18,6 @@ pub fn is_sparse(rows: usize, places: usize) -> bool {
 ///
 /// # Arguments
 /// `most` is the maximum length of the list since the last check; space for `kept` entries always remains.
-#[must_use]
 pub fn spare(most: usize, capacity: usize, kept: usize) -> Option<usize> {
     let needed = most.max(kept);
     (needed <= capacity / 2).then_some(needed)

@@ -27,13 +27,11 @@ pub struct Topic {
     /// Flags: is in a queue of routes; has the name of its room; its room is an entry.
     marks: u8,
     pub class: ClassIndex,
-    /// Index of its room's hub in the class.
     pub hub: u16,
     /// Shard of its room's hub; [`NOWHERE`]: requests of this shard's clients wait.
     pub shard: ShardId,
     /// Its room on that shard, as last reported.
     pub room: RoomHandle,
-    /// Subscribed connections of this shard.
     pub subs: IdSet,
 }
 
@@ -47,7 +45,6 @@ const IS_ROW: u8 = 4;
 impl Topic {
     /// Whether the topic's name is its room's name too.
     #[inline]
-    #[must_use]
     pub fn is_room(&self) -> bool {
         self.marks & IS_ROOM != 0
     }
@@ -70,19 +67,16 @@ pub struct Topics {
     /// The last topic with subscribers, when that was last searched: memory before it is not released.
     last: usize,
     names: HashTable<TopicId>,
-    /// Bytes of the names of topics with subscribers.
     subscribed_bytes: u64,
     /// Topics that had no subscriber when they were added here.
     routes: Routes,
-    /// Routes of rooms that are stored as their latest record: there is one for each MQTT session and
-    /// retained message, written from time to time.
+    /// Routes of rooms stored as their latest record: one per MQTT session and retained message.
     rows: Routes,
     /// The revision by which this shard knows a topic's room, if there is one; [`UNHEARD`]: it is unknown.
     revisions: HashMap<TopicId, u64, RandomState>,
     /// The last revision of the table of places of which this shard was notified.
     heard: u64,
-    /// Rooms that this shard is leaving: it sends no requests for them now. The value is whether they have
-    /// topics here.
+    /// Rooms that this shard is leaving, without requests now, and whether they have topics here.
     leaving: HashMap<Arc<[u8]>, bool, RandomState>,
 }
 
@@ -91,7 +85,6 @@ pub struct Topics {
 struct Routes {
     queue: VecDeque<TopicId>,
     max: usize,
-    /// Bytes of the names of these topics.
     bytes: usize,
 }
 
@@ -100,7 +93,6 @@ impl Routes {
         Routes { queue: VecDeque::new(), max, bytes: 0 }
     }
 
-    /// Removes the oldest route if there is no space for another one.
     fn pop(&mut self) -> Option<TopicId> {
         let is_full = self.queue.len() >= self.max || self.bytes > ROUTE_BYTES * self.max;
         if is_full { self.queue.pop_front() } else { None }
@@ -117,7 +109,6 @@ const NAME_BYTES: usize = 20;
 const ROUTE_BYTES: usize = 256;
 
 impl Topics {
-    #[must_use]
     pub fn new(classes: Arc<ClassTable>, hubs: Arc<Hubs>, routes_max: usize) -> Topics {
         Topics {
             classes,
@@ -143,8 +134,7 @@ impl Topics {
         *self = Topics::new(Arc::clone(&self.classes), hubs, self.routes.max);
     }
 
-    /// Classes have changed, and possibly rooms of topics: returns the topics whose room has changed, or may
-    /// have.
+    /// Classes have changed: returns the topics whose room has changed, or may have.
     pub fn set_classes(&mut self, classes: Arc<ClassTable>, hubs: Arc<Hubs>) -> Vec<TopicId> {
         let before = std::mem::replace(&mut self.classes, classes);
         self.hubs = hubs;
@@ -167,7 +157,6 @@ impl Topics {
 
     /// The revision by which this shard knows the place of a topic's room; 0: there is none.
     #[inline]
-    #[must_use]
     pub fn revision(&self, id: TopicId) -> u64 {
         if self.revisions.is_empty() { 0 } else { self.revisions.get(&id).copied().unwrap_or(0) }
     }
@@ -180,13 +169,10 @@ impl Topics {
         }
     }
 
-    /// The handle of a topic, if it is known.
-    #[must_use]
     pub fn find(&self, namespace: Namespace, name: &[u8]) -> Option<TopicId> {
         self.names.find(self.hash(namespace, name), |&id| self.is(id, namespace, name)).copied()
     }
 
-    /// The handle of a topic, which is added if it is new.
     pub fn intern(&mut self, namespace: Namespace, name: &[u8]) -> TopicId {
         let hash = self.hash(namespace, name);
         match self.names.find(hash, |&id| self.is(id, namespace, name)) {
@@ -234,7 +220,6 @@ impl Topics {
     }
 
     #[inline]
-    #[must_use]
     pub fn get(&self, id: TopicId) -> &Topic {
         self.slots[id as usize].as_ref().expect("a handle is dropped before its topic")
     }
@@ -244,10 +229,8 @@ impl Topics {
         self.slots[id as usize].as_mut().expect("a handle is dropped before its topic")
     }
 
-    /// How often the handle of a removed topic was given to another one: while this is unchanged, handles
-    /// mean the same topics.
+    /// How often a removed topic's handle was given again: while unchanged, handles mean the same topics.
     #[inline]
-    #[must_use]
     pub fn reused(&self) -> u32 {
         self.reused
     }
@@ -261,7 +244,6 @@ impl Topics {
     }
 
     /// Bytes of the names of all topics with subscribers.
-    #[must_use]
     pub fn subscribed_bytes(&self) -> u64 {
         self.subscribed_bytes
     }
@@ -282,28 +264,23 @@ impl Topics {
         was
     }
 
-    /// Topics with subscribers on this shard, in at most `places_max` slots of the table from `place` on;
-    /// also returns the number of these slots.
+    /// Topics with subscribers in up to `places_max` slots from `place` on, and the number of these slots.
     pub fn subscribed_from(&self, place: usize, places_max: usize) -> (usize, impl Iterator<Item = &Topic>) {
         let places = self.slots.get(place..).unwrap_or_default();
         let places = &places[..places_max.min(places.len())];
         (places.len(), places.iter().flatten().filter(|topic| !topic.subs.is_empty()))
     }
 
-    /// All topics with subscribers on this shard, with their handles.
     pub fn subscriptions(&self) -> impl Iterator<Item = (TopicId, &Topic)> {
         let topics = (0u32..).zip(&self.slots).filter_map(|(id, topic)| Some((id, topic.as_ref()?)));
         topics.filter(|(_, topic)| !topic.subs.is_empty())
     }
 
-    /// The number of known topics, including routes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
     /// Approximate memory of the table, in bytes, without the sets of subscribers.
-    #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.slots.len() * size_of::<Option<Topic>>()
             + (self.free.len() + self.routes.queue.len() + self.revisions.capacity() * 4)
@@ -314,8 +291,7 @@ impl Topics {
             + self.routes.bytes
     }
 
-    /// Releases memory if few topics with subscribers remain, and at least half of the table can be released:
-    /// routes are removed then, and are looked up again later.
+    /// Releases memory if few subscribed topics remain: routes are removed, and looked up again later.
     pub fn shrink(&mut self) {
         let (topics, routes) = (self.names.len(), self.routes.queue.len() + self.rows.queue.len());
         let places = self.slots.len();
@@ -347,8 +323,7 @@ impl Topics {
         self.routes.queue.shrink_to(self.routes.queue.len());
     }
 
-    /// Whether a topic with subscribers is in a slot of the table from `place` on. While the one found last
-    /// is, no other is searched.
+    /// Whether a slot from `place` on has subscribers. While the one found last has, none is searched.
     fn is_subscribed_beyond(&mut self, place: usize) -> bool {
         let is_subscribed = |slot: &Option<Topic>| slot.as_ref().is_some_and(|topic| !topic.subs.is_empty());
         if self.last >= place && self.slots.get(self.last).is_some_and(is_subscribed) {
@@ -359,7 +334,6 @@ impl Topics {
         found.is_some()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -372,7 +346,6 @@ impl Topics {
         routes.queue.push_back(id);
     }
 
-    /// The queue for topics with these flags.
     fn routes_of(&mut self, marks: u8) -> &mut Routes {
         if marks & IS_ROW == 0 { &mut self.routes } else { &mut self.rows }
     }

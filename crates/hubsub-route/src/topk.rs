@@ -19,7 +19,6 @@ pub struct TopK {
     counters: Vec<(Arc<[u8]>, Busy)>,
 }
 
-/// Counters of a room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Busy {
     pub publishes: u64,
@@ -37,7 +36,6 @@ impl Busy {
 }
 
 impl TopK {
-    /// Notes a publish; returns whether it is counted.
     #[inline]
     pub fn counts_next(&mut self) -> bool {
         self.skipped += 1;
@@ -59,8 +57,7 @@ impl TopK {
         } else if self.counters.len() < COUNTERS {
             self.counters.push((Arc::clone(room), one));
         } else if let Some(least) = self.counters.iter_mut().min_by_key(|c| c.1.publishes) {
-            // The unknown earlier publishes of the room are assumed to be like this one; bytes of the
-            // replaced room are not used.
+            // The room's earlier publishes are taken to be like this one, whatever the replaced room had.
             *least = (Arc::clone(room), Busy::of(least.1.publishes + weight, bytes, receivers));
         }
     }
@@ -79,7 +76,6 @@ impl TopK {
     }
 
     /// Up to `limit` rooms with their counts, busiest first.
-    #[must_use]
     pub fn busiest(&self, limit: usize) -> Vec<(Arc<[u8]>, Busy)> {
         let mut rooms = self.counters.clone();
         rooms.sort_by(|a, b| b.1.publishes.cmp(&a.1.publishes).then_with(|| a.0.cmp(&b.0)));

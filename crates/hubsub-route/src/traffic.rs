@@ -12,7 +12,6 @@ pub struct Traffic {
     bytes_out: AtomicU64,
 }
 
-/// The counters at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TrafficTotals {
     /// Deliveries of records to subscribers.
@@ -35,7 +34,6 @@ impl Traffic {
         add(&self.bytes_out, bytes * receivers);
     }
 
-    #[must_use]
     pub fn totals(&self) -> TrafficTotals {
         TrafficTotals {
             deliveries: self.deliveries.load(Ordering::Relaxed),

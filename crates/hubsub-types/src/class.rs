@@ -24,7 +24,6 @@ pub enum Durability {
 impl Durability {
     /// Whether records go into a log.
     #[inline]
-    #[must_use]
     pub fn is_logged(self) -> bool {
         self != Durability::Ephemeral
     }
@@ -120,7 +119,6 @@ pub struct History {
     pub messages: u64,
     /// Most bytes per hub: payload, topic and headers, plus the record's own overhead.
     pub bytes: u64,
-    /// Greatest age of a record, in ms.
     pub age_ms: u64,
 }
 
@@ -133,7 +131,6 @@ pub struct Class {
     pub room: Option<Template>,
     /// Template for the device in a record's topic, for readers of the log; `None`: no device.
     pub device: Option<Arc<DeviceTemplate>>,
-    /// When a publish is acknowledged.
     pub durability: Durability,
     /// `None`: the room retains nothing.
     pub history: Option<History>,
@@ -145,7 +142,6 @@ pub struct Class {
     pub on_slow: OnSlow,
     pub on_gap: OnGap,
     pub share_strategy: ShareStrategy,
-    /// Largest payload, in bytes.
     pub payload_bytes_max: u64,
     /// Time without publishes and subscribers after which a room with history is forgotten, in ms; 0: when
     /// its history is empty.
@@ -165,7 +161,6 @@ pub struct Class {
 
 impl Class {
     /// A class with that name that matches everything and retains nothing.
-    #[must_use]
     pub fn named(name: &str) -> Class {
         Class {
             name: name.to_owned(),
@@ -192,13 +187,10 @@ impl Class {
 
     /// Whether records of this class need their publisher: for history, or to share by publisher.
     #[inline]
-    #[must_use]
     pub fn names_publishers(&self) -> bool {
         self.history.is_some() || self.share_strategy == ShareStrategy::Hash(ShareKey::Publisher)
     }
 
-    /// Whether a name belongs to this class.
-    #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         self.matches.is_empty() || self.matches.iter().any(|m| m.matches(name))
     }
@@ -237,7 +229,6 @@ impl Class {
 #[derive(Clone, Debug)]
 pub struct ClassTable {
     classes: Vec<Class>,
-    /// Class indexes in order of precedence.
     order: Vec<ClassIndex>,
     /// Whether `{tag}` in a topic names its room.
     hash_tags: bool,
@@ -250,7 +241,6 @@ pub type ClassIndex = u16;
 impl ClassTable {
     /// `classes` in order of precedence; a default class that matches all is appended unless the last one is
     /// such a class.
-    #[must_use]
     pub fn new(mut classes: Vec<Class>, hash_tags: bool) -> ClassTable {
         if classes.last().is_none_or(|c| !c.matches.is_empty() || c.room.is_some()) {
             classes.push(Class::named("default"));
@@ -266,7 +256,6 @@ impl ClassTable {
     ///
     /// # Panics
     /// The last class does not match all.
-    #[must_use]
     pub fn changed(&self, given: Vec<Class>) -> ClassTable {
         assert!(given.last().is_some_and(|class| class.matches.is_empty()), "the last is the default class");
         let mut table = ClassTable { order: Vec::with_capacity(given.len()), ..self.clone() };
@@ -283,7 +272,6 @@ impl ClassTable {
 
     /// Whether the predicate is true for all client classes that a room can have; classes after one that
     /// matches all are unreachable.
-    #[must_use]
     pub fn all_clients(&self, is_true: impl Fn(&Class) -> bool) -> bool {
         for (_, class) in self.in_order().filter(|(_, class)| !class.name.starts_with('$')) {
             if !is_true(class) {
@@ -297,12 +285,10 @@ impl ClassTable {
     }
 
     /// Whether any class records the number of members in its rooms.
-    #[must_use]
     pub fn tells_occupancy(&self) -> bool {
         self.classes.iter().any(|class| class.occupancy_records)
     }
 
-    #[must_use]
     pub fn index_of(&self, name: &str) -> Option<ClassIndex> {
         self.classes.iter().position(|class| class.name == name).map(|index| index as ClassIndex)
     }
@@ -317,7 +303,6 @@ impl ClassTable {
     }
 
     /// Hash of the rules that decide a room's class; it differs after a change of them.
-    #[must_use]
     pub fn rules(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let rules = self.in_order().map(|(_, class)| (&class.name, format!("{:?}", class.matches)));
@@ -326,20 +311,15 @@ impl ClassTable {
     }
 
     /// The errors of the classes, at most one per class.
-    #[must_use]
     pub fn check(&self) -> Vec<NameError> {
         self.classes.iter().filter_map(|class| class.check().err()).collect()
     }
 
-    /// The class at an index of this table.
     #[inline]
-    #[must_use]
     pub fn get(&self, index: ClassIndex) -> &Class {
         &self.classes[usize::from(index)]
     }
 
-    /// All classes, by index.
-    #[must_use]
     pub fn classes(&self) -> &[Class] {
         &self.classes
     }
@@ -347,7 +327,6 @@ impl ClassTable {
     /// The room of a topic: its hash tag if it has one and tags are on; else what the template of the first
     /// class that has one and matches the topic yields; else the whole topic. For topics that begin with `$`,
     /// tags and users' templates are ignored: the node's internal rooms have fixed names.
-    #[must_use]
     pub fn room<'t>(&self, topic: &'t [u8]) -> Cow<'t, [u8]> {
         if let Some(tag) = self.tag(topic) {
             return Cow::Borrowed(tag);
@@ -365,14 +344,12 @@ impl ClassTable {
     }
 
     /// The hash tag by which a topic names its room, if it has one and tags are on.
-    #[must_use]
     pub fn tag<'t>(&self, topic: &'t [u8]) -> Option<&'t [u8]> {
         let may_say = self.hash_tags && topic.first() != Some(&b'$');
         may_say.then(|| hash_tag(topic)).flatten()
     }
 
     /// The class of a room: its pinned class, or the first that matches its name.
-    #[must_use]
     pub fn class_of_room(&self, room: &[u8]) -> ClassIndex {
         if !self.kept.is_empty()
             && let Some(&class) = self.kept.get(room)

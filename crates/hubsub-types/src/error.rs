@@ -37,31 +37,26 @@ pub use crate::tables::ErrorCode;
 
 impl ErrorCode {
     /// Finds an error by its stable code.
-    #[must_use]
     pub fn from_code(code: &str) -> Option<ErrorCode> {
         ErrorCode::ALL.iter().copied().find(|known| known.code() == code)
     }
 
     /// The stable code, the same in REST responses, logs and Python.
-    #[must_use]
     pub fn code(self) -> &'static str {
         self.row().code
     }
 
     /// The Redis error line, without `-`, hint and CRLF.
-    #[must_use]
     pub fn resp(self) -> &'static str {
         self.row().resp
     }
 
     /// The settings that raise the limit of this error, for a hint.
-    #[must_use]
     pub fn settings(self) -> Option<&'static str> {
         self.row().settings
     }
 
     /// The Redis error line: [`ErrorCode::resp`], then the settings of a limit as a hint.
-    #[must_use]
     pub fn resp_line(self) -> Cow<'static, str> {
         self.settings().map_or_else(
             || self.resp().into(),
@@ -70,13 +65,11 @@ impl ErrorCode {
     }
 
     /// The reason code of MQTT 5.0 in the reply to a publish; earlier versions have none.
-    #[must_use]
     pub fn mqtt_reason(self) -> u8 {
         self.row().mqtt_reason
     }
 
     /// Whether the same request may succeed later.
-    #[must_use]
     pub fn retryable(self) -> bool {
         self.row().retryable
     }

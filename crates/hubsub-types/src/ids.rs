@@ -56,7 +56,6 @@ pub struct Seq(pub u64);
 
 impl Seq {
     /// The next seq. The last one, which clients may send, yields itself.
-    #[must_use]
     pub fn next(self) -> Seq {
         Seq(self.0.saturating_add(1))
     }

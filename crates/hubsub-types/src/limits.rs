@@ -13,7 +13,6 @@ macro_rules! limits {
         }
 
         impl Limits {
-            /// Names, in order of definition.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name),)+];
 
             /// Sets one limit by name; returns false if the name is unknown.
@@ -25,7 +24,6 @@ macro_rules! limits {
                 true
             }
 
-            /// All limits as `(name, value)`, in order of definition.
             pub fn entries(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)+]
             }

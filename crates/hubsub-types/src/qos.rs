@@ -17,7 +17,6 @@ pub enum Qos {
 
 impl Qos {
     /// Decodes two bits; `None` for 3.
-    #[must_use]
     #[inline]
     pub fn from_bits(bits: u8) -> Option<Qos> {
         match bits {
@@ -30,13 +29,11 @@ impl Qos {
 
     /// How far it is below `ExactlyOnce`, as links and logs encode it: 0 for a record that does not limit its
     /// subscribers.
-    #[must_use]
     pub fn lack(self) -> u8 {
         Qos::ExactlyOnce as u8 - self as u8
     }
 
     /// Decodes [`Qos::lack`]; `None` for 3.
-    #[must_use]
     pub fn from_lack(lack: u8) -> Option<Qos> {
         (Qos::ExactlyOnce as u8).checked_sub(lack).and_then(Qos::from_bits)
     }

@@ -10,7 +10,6 @@ thread_local! {
 }
 
 /// Memory of all queued bytes of this thread, and of the queue entries that refer to them.
-#[must_use]
 pub fn waiting_bytes() -> usize {
     BYTES.get()
 }
@@ -24,7 +23,6 @@ pub const PLACE_BYTES: usize = 96;
 pub struct Counted(Vec<u8>);
 
 impl Counted {
-    #[must_use]
     pub fn new(bytes: &[u8]) -> Counted {
         Counted::from(bytes.to_vec())
     }
@@ -64,7 +62,6 @@ pub struct Shared(Rc<Counted>);
 
 impl Shared {
     /// Whether both refer to the same allocation.
-    #[must_use]
     pub fn is(&self, other: &Shared) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }

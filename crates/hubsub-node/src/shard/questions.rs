@@ -71,7 +71,7 @@ fn part_at_once(ctx: &mut Ctx, question: &Question) -> Part {
         Question::Consumers => Part::Consumers(ctx.broker.consumers(&ctx.io)),
         Question::ForgetConsumer(source) => Part::Number(Ok(u64::from(ctx.broker.forget_consumer(source)))),
         Question::Room(name, create) => {
-            if let Some(refused) = ctx.broker.refuses_past(name, &ctx.io) {
+            if let Err(refused) = ctx.broker.check_past(name, &ctx.io) {
                 return Part::Rooms(Err(refused));
             }
             let classes = ctx.broker.classes();

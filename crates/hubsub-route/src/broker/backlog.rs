@@ -8,7 +8,6 @@ use hubsub_message::Record;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// A publish, and its requester.
 pub(super) type Publish = (Ticket, Arc<Record>);
 
 #[derive(Default)]
@@ -42,7 +41,6 @@ impl Backlog {
         self.blocked.push_front((ticket, record));
     }
 
-    /// Removes and returns the first blocked publish.
     pub(super) fn unblock(&mut self) -> Option<Publish> {
         self.blocked.pop_front()
     }
@@ -65,7 +63,6 @@ impl Backlog {
         self.delayed.insert((until_ms, self.last_delayed), (ticket, record));
     }
 
-    /// Removes and returns a publish whose delay has passed.
     pub(super) fn take_due(&mut self, now: Now) -> Option<Publish> {
         let first = self.delayed.first_entry().filter(|entry| entry.key().0 <= now.mono_ms)?;
         Some(first.remove())

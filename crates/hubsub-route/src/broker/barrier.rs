@@ -17,7 +17,6 @@ struct Barrier {
     then: Then,
 }
 
-/// The requester of a barrier.
 enum Then {
     Asker(Asker),
     /// A shard, for which this one requests the other nodes.
@@ -25,7 +24,6 @@ enum Then {
     Node(NodeId, AskId),
 }
 
-/// The barriers of a shard in progress.
 #[derive(Default)]
 pub(super) struct Barriers {
     by_number: BTreeMap<u32, Barrier>,
@@ -50,45 +48,41 @@ impl Barriers {
 }
 
 impl Broker {
-    /// A flush barrier: answers the asker with [`Answer::Settled`] when all entries that are in flight now,
-    /// on all shards of all nodes, are written.
+    /// Answers the asker with [`Answer::Settled`] when all entries in flight now, on all nodes, are written.
     pub fn settle(&mut self, asker: Asker, sink: &mut impl Sink) {
-        let number = self.barriers.begin(usize::from(self.shards), Then::Asker(asker));
-        for shard in self.other_shards() {
-            sink.send(shard, Msg::Settle(self.shard, number, true));
-        }
-        self.settle_for(self.shard, number, true, sink);
+        self.begin_barrier(Then::Asker(asker), true, sink);
     }
 
-    /// A flush barrier of this shard, requested by a shard. Shard 0 also requests the other nodes, if `nodes` is
-    /// set.
+    /// Another node requests a flush barrier of all shards of this node.
+    pub(super) fn settle_for_node(&mut self, node: NodeId, ask: AskId, sink: &mut impl Sink) {
+        self.begin_barrier(Then::Node(node, ask), false, sink);
+    }
+
+    fn begin_barrier(&mut self, then: Then, nodes: bool, sink: &mut impl Sink) {
+        let number = self.barriers.begin(usize::from(self.shards), then);
+        for shard in self.other_shards() {
+            sink.send(shard, Msg::Settle(self.shard, number, nodes));
+        }
+        self.settle_for(self.shard, number, nodes, sink);
+    }
+
+    /// A flush barrier of this shard, for a shard. Shard 0 also requests the other nodes, if `nodes` is set.
     pub(super) fn settle_for(&mut self, from: ShardId, number: u32, nodes: bool, sink: &mut impl Sink) {
         let asks_nodes = nodes && self.shard == ShardId(0);
-        let reached: Vec<NodeId> =
-            if asks_nodes { self.relay.peers.reached(PATTERNS).collect() } else { Vec::new() };
+        let reached: Vec<NodeId> = self.relay.peers.reached(PATTERNS).filter(|_| asks_nodes).collect();
         let (from, number) = if reached.is_empty() {
             (from, number)
         } else {
             (self.shard, self.barriers.begin(1 + reached.len(), Then::Shard(from, number)))
         };
         for node in reached {
-            let relay = &mut self.relay;
-            let ask = relay.next_ask();
+            let ask = self.relay.next_ask();
             self.barriers.asked.insert(ask, (node, number));
-            relay.peers.send(node, PATTERNS, NodeMessage::SettleAsk { ask }, sink);
+            self.relay.peers.send(node, PATTERNS, NodeMessage::SettleAsk { ask }, sink);
         }
         if let Some(waits) = self.retaining.wait(Waits::All(from, number)) {
             self.answer_waiting(waits, sink);
         }
-    }
-
-    /// Another node requests a flush barrier of all shards of this node.
-    pub(super) fn settle_for_node(&mut self, node: NodeId, ask: AskId, sink: &mut impl Sink) {
-        let number = self.barriers.begin(usize::from(self.shards), Then::Node(node, ask));
-        for shard in self.other_shards() {
-            sink.send(shard, Msg::Settle(self.shard, number, false));
-        }
-        self.settle_for(self.shard, number, false, sink);
     }
 
     pub(super) fn answer_barrier(&mut self, to: ShardId, number: u32, sink: &mut impl Sink) {
@@ -99,7 +93,6 @@ impl Broker {
         }
     }
 
-    /// One of the requested flush barriers is complete.
     pub(super) fn settled(&mut self, number: u32, sink: &mut impl Sink) {
         let Some(then) = self.barriers.reduce(number) else { return };
         match then {
@@ -111,7 +104,6 @@ impl Broker {
         }
     }
 
-    /// A node's flush barrier is complete.
     pub(super) fn node_settled(&mut self, node: NodeId, ask: AskId, sink: &mut impl Sink) {
         if self.barriers.asked.get(&ask).is_some_and(|asked| asked.0 == node)
             && let Some((_, number)) = self.barriers.asked.remove(&ask)
@@ -120,8 +112,7 @@ impl Broker {
         }
     }
 
-    /// A node's responses will not arrive: other nodes lead its hubs now, and publishers there are not
-    /// answered.
+    /// A node's responses will not arrive: other nodes lead its hubs now, and nobody there is answered.
     pub(super) fn settled_without(&mut self, node: NodeId, sink: &mut impl Sink) {
         let asked = self.barriers.asked.iter().filter(|(_, asked)| asked.0 == node);
         let requests: Vec<AskId> = asked.map(|(&ask, _)| ask).collect();

@@ -6,13 +6,11 @@ use crate::Sink;
 use crate::idset::IdSet;
 use hubsub_types::{ConnKey, Protocol};
 
-/// The subscriptions of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Client {
     generation: u32,
     /// Subscriptions in `Namespace::Shard`, which are counted separately.
     pub(super) shard_topics: u32,
-    /// Bytes of the names of all its subscriptions.
     name_bytes: u32,
     /// The protocol of its connection, set when it subscribes; none: the internal client.
     pub(super) protocol: Option<Protocol>,
@@ -31,19 +29,16 @@ impl Client {
         u64::from(self.name_bytes)
     }
 
-    /// Handles of its patterns.
     pub(super) fn pattern_ids(&self) -> impl Iterator<Item = u32> {
         self.patterns.iter().flat_map(|ids| ids.as_slice()).copied()
     }
 }
 
-/// Whether clients of a protocol store the names of their subscriptions themselves, with their other state of
-/// each.
+/// Whether clients of a protocol store the names of their subscriptions themselves.
 pub(super) fn stores_names(protocol: Option<Protocol>) -> bool {
     matches!(protocol, Some(Protocol::Mqtt | Protocol::Phoenix))
 }
 
-/// The clients of a shard, by the index of their connection.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     all: Vec<Client>,
@@ -54,7 +49,6 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// Adds a connection. Its index was free.
     pub(super) fn add(&mut self, conn: ConnKey) {
         let index = conn.index as usize;
         if self.all.len() <= index {
@@ -72,7 +66,6 @@ impl Clients {
         self.internal == Some(conn)
     }
 
-    /// Removes and returns a connection.
     pub(super) fn take(&mut self, conn: u32) -> Client {
         let client = std::mem::take(self.get_mut(conn));
         if stores_names(client.protocol) {
@@ -94,12 +87,10 @@ impl Clients {
         self.all.get(conn.index as usize).is_some_and(|client| client.generation == conn.generation)
     }
 
-    /// The key of the connection with this index.
     pub(super) fn key(&self, conn: u32) -> ConnKey {
         ConnKey { index: conn, generation: self.get(conn).generation }
     }
 
-    /// Bytes of the names that clients store themselves.
     pub(super) fn stored_name_bytes(&self) -> u64 {
         self.stored_name_bytes
     }

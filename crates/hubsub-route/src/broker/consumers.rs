@@ -2,13 +2,12 @@
 //! member of a group of its topic joins. It reads on while its window has room, delivers records to members,
 //! and redelivers those that are not acknowledged in time.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::Give;
 use crate::consumers::{Consumer, ConsumerInfo};
 use crate::counts::Holder;
 use crate::cursors::{Range, Read};
-use crate::relay::Leader;
-use crate::relay::state::HubState;
+use crate::relay::{HubState, Leader};
 use crate::topics::TopicId;
 use crate::{Msg, Now, Sink};
 use hubsub_message::{Namespace, NodeMessage, Record};
@@ -19,14 +18,7 @@ use std::sync::Arc;
 /// Connection index that marks reads of consumers; no client has it.
 const READER: u32 = u32::MAX - 1;
 
-/// Bytes per read of a consumer.
 const READ_BYTES: usize = 64 * 1024;
-
-/// An unanswered request is repeated after this time, in ms.
-const ASKED_MS: u64 = 5_000;
-
-/// A record that no member accepted is delivered again after this time, in ms.
-const RETRY_MS: u64 = 1_000;
 
 /// Immediate retries of a record that no member accepted: all members may be full.
 const AT_ONCE_MAX: u8 = 4;
@@ -55,60 +47,51 @@ impl Broker {
         if self.groups.is_empty() && self.consumers.by_source.is_empty() {
             return;
         }
-        let known: Vec<Arc<[u8]>> = self.consumers.by_source.keys().cloned().collect();
-        for source in known {
-            let Some(topic) =
-                self.consumers.by_source.get(&source).map(|consumer| Arc::clone(&consumer.topic))
-            else {
-                continue;
-            };
-            if !self.leads_topic(&topic) {
+        let turn = &mut Turn { now, sink };
+        for source in self.consumers.sources() {
+            let topic = self.consumers.by_source.get(&source).map(|consumer| Arc::clone(&consumer.topic));
+            if topic.is_some_and(|topic| !self.leads_topic(&topic)) {
                 self.consumers.by_source.remove(&source);
             }
         }
         let groups: Vec<Arc<[u8]>> =
             self.groups.table.iter().map(|group| Arc::clone(&group.source)).collect();
         for source in groups {
-            self.open_consumer(&source, now, sink);
+            self.open_consumer(&source, turn);
         }
-        let mut known: Vec<Arc<[u8]>> = self.consumers.by_source.keys().cloned().collect();
-        // A deterministic order, independent of hashes.
-        known.sort_unstable();
-        for source in known {
-            self.retry_requests(&source, now, sink);
-            self.redeliver_due(&source, now, sink);
-            self.pump_consumer(&source, now, sink);
-            self.save_consumer(&source, now, sink);
+        for source in self.consumers.sources() {
+            self.consumers.retry_requests(&source, turn);
+            self.redeliver_due(&source, turn);
+            self.pump_consumer(&source, turn);
+            self.consumers.save(&source, turn);
         }
     }
 
     /// A group has a member: if its position belongs here, the stored position is loaded.
-    pub(super) fn open_consumer(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+    pub(super) fn open_consumer(&mut self, source: &Arc<[u8]>, turn: &mut Turn<impl Sink>) {
         if self.consumers.by_source.contains_key(source) {
-            return self.pump_consumer(source, now, sink);
+            return self.pump_consumer(source, turn);
         }
         let Some(topic) = self.kept_topic(source) else { return };
         if !self.leads_topic(topic) {
             return;
         }
-        let last = self.last_of(topic, sink);
+        let last = self.last_of(topic, turn.sink);
         if self.consumers.by_source.len() as u64 >= self.limits.groups_max {
             self.forget_absent_consumer();
         }
-        self.consumers.by_source.insert(Arc::clone(source), Consumer::new(topic.into(), last, now.mono_ms));
-        sink.load_consumer(source);
+        self.consumers
+            .by_source
+            .insert(Arc::clone(source), Consumer::new(topic.into(), last, turn.now.mono_ms));
+        turn.sink.load_consumer(source);
     }
 
-    /// Drops one consumer without members whose stored position is up to date: it is loaded again when a
-    /// member joins.
+    /// Drops one consumer without members whose stored position is up to date, from where it is loaded again.
     fn forget_absent_consumer(&mut self) {
         let groups = &self.groups.table;
-        let is_absent = |(source, consumer): &(&Arc<[u8]>, &Consumer)| {
-            groups.find(source).is_none() && consumer.is_in_its_row()
-        };
-        if let Some(source) =
-            self.consumers.by_source.iter().find(is_absent).map(|(source, _)| Arc::clone(source))
-        {
+        let mut consumers = self.consumers.by_source.iter();
+        let found = consumers.find(|(source, it)| groups.find(source).is_none() && it.is_in_its_row());
+        if let Some(source) = found.map(|(source, _)| Arc::clone(source)) {
             self.consumers.by_source.remove(&source);
         }
     }
@@ -129,12 +112,13 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
+        let turn = &mut Turn { now, sink };
         let Some((source, consumer)) = self.consumers.by_source.get_key_value_mut(source) else { return };
         let Some(row) = row.ok().filter(|_| consumer.loading_ms.is_some()) else { return };
         consumer.loaded(row);
         let source = Arc::clone(source);
-        self.pump_consumer(&source, now, sink);
-        self.save_consumer(&source, now, sink);
+        self.pump_consumer(&source, turn);
+        self.consumers.save(&source, turn);
     }
 
     /// The position that was written last is persisted, or the write failed.
@@ -143,68 +127,38 @@ impl Broker {
         consumer.saving_ms = None;
         if is_safe {
             let source = Arc::clone(source);
-            self.save_consumer(&source, now, sink);
+            self.consumers.save(&source, &mut Turn { now, sink });
         } else {
             // It is written again at the next `tend_consumers`.
             consumer.is_dirty = true;
         }
     }
 
-    fn save_consumer(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
-        let Some(consumer) = self.consumers.by_source.get_mut(source) else { return };
-        if consumer.is_dirty && consumer.loading_ms.is_none() && consumer.saving_ms.is_none() {
-            (consumer.is_dirty, consumer.saving_ms) = (false, Some(now.mono_ms));
-            sink.save_consumer(source, consumer.row());
-        }
-    }
-
-    /// Repeats requests of a consumer that were not answered in time.
-    fn retry_requests(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
-        let Some(consumer) = self.consumers.by_source.get_mut(source) else { return };
-        let is_late = |since_ms: u64| since_ms + ASKED_MS <= now.mono_ms;
-        if consumer.loading_ms.is_some_and(is_late) {
-            consumer.loading_ms = Some(now.mono_ms);
-            sink.load_consumer(source);
-        }
-        if consumer.reading.is_some_and(|(_, since_ms)| is_late(since_ms)) {
-            consumer.reading = None;
-        }
-        if consumer.saving_ms.is_some_and(is_late) {
-            (consumer.saving_ms, consumer.is_dirty) = (None, true);
-        }
-    }
-
     /// A record of a topic is committed: a consumer that has all records before it gets it at once.
-    pub(super) fn consume(
-        &mut self,
-        source: &Arc<[u8]>,
-        record: &Arc<Record>,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
+    pub(super) fn consume(&mut self, source: &Arc<[u8]>, record: &Arc<Record>, turn: &mut Turn<impl Sink>) {
         let ack_ms = self.limits.consumer_ack_ms;
         let Some(consumer) = self.consumers.by_source.get_mut(source) else {
-            return self.open_consumer(source, now, sink);
+            return self.open_consumer(source, turn);
         };
         self.consumers.full += u64::from(consumer.is_full(&self.limits));
         if consumer.reading.is_none() && consumer.takes(&self.limits) && consumer.next() == record.position {
-            if consumer.take(record, now.mono_ms + ack_ms) {
-                self.deliver_consumed(source, record.position, 0, None, now, sink);
+            if consumer.take(record, turn.now.mono_ms + ack_ms) {
+                self.deliver_consumed(source, record.position, 0, None, turn);
             }
         } else {
-            self.pump_consumer(source, now, sink);
+            self.pump_consumer(source, turn);
         }
     }
 
     /// Reads on for a consumer that has members and a window with room.
-    fn pump_consumer(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+    fn pump_consumer(&mut self, source: &Arc<[u8]>, turn: &mut Turn<impl Sink>) {
         if self.groups.table.find(source).is_none() {
             return;
         }
         let takes = |it: &&Consumer| it.takes(&self.limits) && it.reading.is_none();
         let Some(consumer) = self.consumers.by_source.get(source).filter(takes) else { return };
         let topic = Arc::clone(&consumer.topic);
-        let last = self.last_of(&topic, sink);
+        let last = self.last_of(&topic, turn.sink);
         let Some(consumer) = self.consumers.by_source.get_mut(source) else { return };
         if last.epoch != consumer.next().epoch && last.epoch.0 != 0 {
             consumer.begin_epoch(last.epoch);
@@ -215,7 +169,7 @@ impl Broker {
         self.consumers.last_read = self.consumers.last_read.wrapping_add(1);
         let number = self.consumers.last_read;
         let Some(consumer) = self.consumers.by_source.get_mut(source) else { return };
-        consumer.reading = Some((number, now.mono_ms));
+        consumer.reading = Some((number, turn.now.mono_ms));
         let read = Read {
             from: self.shard,
             conn: ConnKey { index: READER, generation: number },
@@ -226,15 +180,14 @@ impl Broker {
             bytes_max: READ_BYTES,
             of: None,
         };
-        self.read_here(read, now, sink);
+        self.read_here(read, turn);
     }
 
     pub(super) fn is_consumers(read: &Read) -> bool {
         read.conn.index == READER
     }
 
-    /// Records that a consumer has requested.
-    pub(super) fn consumer_range(&mut self, read: &Read, range: Range, now: Now, sink: &mut impl Sink) {
+    pub(super) fn consumer_range(&mut self, read: &Read, range: Range, turn: &mut Turn<impl Sink>) {
         let ack_ms = self.limits.consumer_ack_ms;
         let is_its = |consumer: &Consumer| consumer.reading.is_some_and(|(id, _)| id == read.conn.generation);
         let Some((source, consumer)) =
@@ -258,7 +211,7 @@ impl Broker {
                 is_full = true;
                 break;
             }
-            if consumer.take(record, now.mono_ms + ack_ms) {
+            if consumer.take(record, turn.now.mono_ms + ack_ms) {
                 taken.push(record.position);
             }
         }
@@ -267,45 +220,31 @@ impl Broker {
         }
         let source = Arc::clone(source);
         for position in taken {
-            self.deliver_consumed(&source, position, 0, None, now, sink);
+            self.deliver_consumed(&source, position, 0, None, turn);
         }
         if !is_full && !range.at_end {
-            self.pump_consumer(&source, now, sink);
+            self.pump_consumer(&source, turn);
         }
-        self.save_consumer(&source, now, sink);
+        self.consumers.save(&source, turn);
     }
 
-    /// Delivers a record of a consumer's window to a member that accepts it, if there is one: not on `from`,
-    /// unless there is no other. `tries` counts how often no member accepted it.
+    /// Delivers a record of the window to a member, not on `from` if there is another; `tries` failed so far.
     fn deliver_consumed(
         &mut self,
         source: &Arc<[u8]>,
         position: Position,
         tries: u8,
         from: Option<Holder>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
-        let Some(given) = self.consumers.by_source.get_mut(source).and_then(|it| it.given_mut(position))
-        else {
-            return;
-        };
-        let record = Arc::clone(&given.record);
+        let Some(record) = self.consumers.given(source, position) else { return };
         let id = self.topics.intern(record.namespace, record.topic());
-        match self.pick_for(source, id, &record, false, from, sink) {
+        match self.pick_for(source, id, &record, false, from, turn.sink) {
             Some(holder) => {
                 let give = Give { group: Arc::clone(source), record, tries, was_taken: false };
-                self.send_to_member(id, holder, give, now, sink);
+                self.send_to_member(id, holder, give, turn);
             }
-            None => self.keep_for_later(source, position, now),
-        }
-    }
-
-    /// No member accepts a record now: it is retried later.
-    fn keep_for_later(&mut self, source: &[u8], position: Position, now: Now) {
-        if let Some(given) = self.consumers.by_source.get_mut(source).and_then(|it| it.given_mut(position)) {
-            given.due_ms = given.due_ms.min(now.mono_ms + RETRY_MS);
-            given.waits = true;
+            None => self.consumers.retry_later(source, position, turn.now),
         }
     }
 
@@ -316,55 +255,32 @@ impl Broker {
         &mut self,
         give: &Give,
         from: Option<Holder>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> bool {
-        if self.kept_topic(&give.group).is_none() {
-            return false;
-        }
-        let is_only = from.is_some_and(|from| {
-            let counts = self.groups.table.find(&give.group).map(|id| &self.groups.table.get(id).counts);
-            counts.is_none_or(|counts| counts.total() == u64::from(counts.of(from)))
-        });
         let (group, position) = (&give.group, give.record.position);
-        if give.was_taken && !self.may_try(group, position, now, sink) {
+        if self.kept_topic(group).is_none() {
+            return false;
+        }
+        if give.was_taken && !self.consumers.may_try(group, position, &self.limits, turn) {
             return true;
         }
-        if is_only || give.tries > AT_ONCE_MAX {
-            self.keep_for_later(group, position, now);
+        let counts = self.groups.table.find(group).map(|id| &self.groups.table.get(id).counts);
+        let has_all = |from| counts.is_none_or(|counts| counts.total() == u64::from(counts.of(from)));
+        if from.is_some_and(has_all) || give.tries > AT_ONCE_MAX {
+            self.consumers.retry_later(group, position, turn.now);
         } else {
-            self.deliver_consumed(group, position, give.tries, from, now, sink);
+            self.deliver_consumed(group, position, give.tries, from, turn);
         }
-        true
-    }
-
-    /// Counts a redelivery of a record; one that was delivered too often is dead-lettered instead.
-    fn may_try(&mut self, source: &Arc<[u8]>, position: Position, now: Now, sink: &mut impl Sink) -> bool {
-        let (ack_ms, tries_max) = (self.limits.consumer_ack_ms, self.limits.consumer_tries_max);
-        let Some(given) = self.consumers.by_source.get_mut(source).and_then(|it| it.given_mut(position))
-        else {
-            return false;
-        };
-        given.due_ms = now.mono_ms + ack_ms;
-        if std::mem::take(&mut given.waits) {
-            return true;
-        }
-        if tries_max > 0 && u64::from(given.tries) >= tries_max {
-            sink.bury(source, &given.record);
-            return false;
-        }
-        given.tries += 1;
-        self.consumers.redelivered += 1;
         true
     }
 
     /// Delivers records again that were not acknowledged in time, or that no member accepted.
-    fn redeliver_due(&mut self, source: &Arc<[u8]>, now: Now, sink: &mut impl Sink) {
+    fn redeliver_due(&mut self, source: &Arc<[u8]>, turn: &mut Turn<impl Sink>) {
         let has_members = self.groups.table.find(source).is_some();
         let Some(consumer) = self.consumers.by_source.get(source).filter(|_| has_members) else { return };
-        for position in consumer.due(now.mono_ms) {
-            if self.may_try(source, position, now, sink) {
-                self.deliver_consumed(source, position, 0, None, now, sink);
+        for position in consumer.due(turn.now.mono_ms) {
+            if self.consumers.may_try(source, position, &self.limits, turn) {
+                self.deliver_consumed(source, position, 0, None, turn);
             }
         }
     }
@@ -374,46 +290,41 @@ impl Broker {
         let Some(topic) = self.kept_topic(group) else { return };
         let id = self.topics.intern(Namespace::Global, topic);
         match self.topics.get(id).shard {
-            shard if shard == self.shard => self.acknowledged(group.into(), position, now, sink),
-            shard if shard == crate::ring::NOWHERE => {}
-            shard => sink.send(shard, Msg::Acknowledge(group.into(), position)),
+            crate::ring::NOWHERE => {}
+            shard => self.pass(shard, Msg::Acknowledge(group.into(), position), &mut Turn { now, sink }),
         }
     }
 
     /// As `acknowledge`, at the home of the topic's room.
-    pub(super) fn acknowledged(
-        &mut self,
-        group: Arc<[u8]>,
-        position: Position,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
+    pub(super) fn acknowledged(&mut self, group: Arc<[u8]>, position: Position, turn: &mut Turn<impl Sink>) {
         let Some(topic) = self.kept_topic(&group) else { return };
         let room = self.classes.room(topic).into_owned();
         if let Some(slot) = self.relayed_slot(&room) {
             let &HubState { id: hub, leader, .. } = self.relay.hub(slot);
             if let Leader::Node(leader) = leader {
                 // If it is lost, the record is redelivered.
-                self.relay.peers.send(leader, hub, NodeMessage::Acknowledge { hub, group, position }, sink);
+                self.relay.peers.send(
+                    leader,
+                    hub,
+                    NodeMessage::Acknowledge { hub, group, position },
+                    turn.sink,
+                );
             }
             return;
         }
         if self.consumers.by_source.get_mut(&group).is_some_and(|consumer| consumer.acknowledge(position)) {
-            self.pump_consumer(&group, now, sink);
-            self.save_consumer(&group, now, sink);
+            self.pump_consumer(&group, turn);
+            self.consumers.save(&group, turn);
         }
     }
 
-    /// All consumers whose room is led here, in order of their names, but for those whose stored position has
-    /// not been read yet.
+    /// All consumers whose room is led here and whose stored position is known, in order of their names.
     pub fn consumers(&mut self, sink: &impl Sink) -> Vec<ConsumerInfo> {
-        let mut sources: Vec<Arc<[u8]>> = self.consumers.by_source.keys().cloned().collect();
-        sources.sort_unstable();
+        let sources = self.consumers.sources();
         let info = |source: Arc<[u8]>| {
             let topic = Arc::clone(&self.consumers.by_source.get(&source)?.topic);
             let last = self.last_of(&topic, sink);
-            let members =
-                self.groups.table.find(&source).map_or(0, |id| self.groups.table.get(id).counts.total());
+            let members = self.group_members(&source);
             let consumer = self.consumers.by_source.get(&source)?;
             let (position, lag, given) = (consumer.position(), consumer.lag(last), consumer.given() as u64);
             consumer.loading_ms.is_none().then_some(ConsumerInfo { source, position, lag, given, members })
@@ -421,21 +332,11 @@ impl Broker {
         sources.into_iter().filter_map(info).collect()
     }
 
-    /// Drops a consumer from memory: it continues from its stored position, or as a new consumer if that was
-    /// deleted. Returns whether there was one here.
+    /// Drops a consumer from memory: it continues from its stored position. Returns whether it was here.
     pub fn forget_consumer(&mut self, source: &[u8]) -> bool {
         self.consumers.by_source.remove(source).is_some()
     }
 
-    /// A shard or node has reported members of a group.
-    pub(super) fn group_changed(&mut self, source: &[u8], now: Now, sink: &mut impl Sink) {
-        if let Some(id) = self.groups.table.find(source) {
-            let source = Arc::clone(&self.groups.table.get(id).source);
-            self.open_consumer(&source, now, sink);
-        }
-    }
-
-    /// Picks the shard or node that gets a record of a group.
     pub(super) fn pick_for(
         &mut self,
         source: &[u8],

@@ -11,11 +11,8 @@ use hubsub_types::{Class, OnSlow, ShardId};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The receivers of a record.
 pub(super) struct Audience {
-    /// Other shards, and nodes, that get it.
     pub(super) holders: HolderSet,
-    /// Whether this shard gets it.
     pub(super) is_local: bool,
     /// Subscribers in the whole room, patterns included.
     pub(super) receivers: u64,
@@ -23,7 +20,6 @@ pub(super) struct Audience {
 }
 
 impl Broker {
-    /// The receivers of a record of a topic; none when a shard with interest is congested.
     pub(super) fn audience(
         &mut self,
         id: TopicId,
@@ -48,8 +44,7 @@ impl Broker {
         Some(Audience { holders, is_local, receivers, matched })
     }
 
-    /// Whether a shard with interest is congested, or a node's link accepts no more. A node whose link for
-    /// the topic's hub is down gets nothing, and is removed from `holders`.
+    /// Whether a holder is congested. A node whose link is down gets nothing, and leaves `holders`.
     fn is_congested(&mut self, id: TopicId, holders: &mut HolderSet, sink: &impl Sink) -> bool {
         if holders.has_nodes(self.shards) {
             return self.is_congested_somewhere(id, holders, sink);
@@ -79,8 +74,7 @@ impl Broker {
         }
     }
 
-    /// A committed record for the connections of this shard, if the shard knows the room by the revision at
-    /// which the record was committed.
+    /// As `fan_out`, if this shard knows the room by the revision at which the record was committed.
     pub(super) fn fan_out_current(
         &mut self,
         id: TopicId,
@@ -101,8 +95,7 @@ impl Broker {
         has_patterns.then(|| self.patterns.matching(topic))
     }
 
-    /// A committed record for the connections of this shard: first those subscribed to the topic, then those
-    /// with a matching pattern.
+    /// A committed record for this shard's connections: subscribers of the topic, then of matching patterns.
     pub(super) fn fan_out(
         &mut self,
         id: TopicId,
@@ -132,8 +125,7 @@ impl Broker {
     }
 }
 
-/// Delivers one record to one connection: live, or not at all while a cursor of it catches up; a slow one is
-/// handled by its class's policy.
+/// Delivers one record to one connection, unless a cursor catches up; the class decides on slow ones.
 fn deliver(
     cursors: &mut Cursors,
     class: &Class,

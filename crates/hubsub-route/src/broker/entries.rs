@@ -1,11 +1,12 @@
 //! Entries of retained messages ([`crate::rows`]): pages of them, their deletion, and which of them cannot be read
 //! now.
 
-use super::{Broker, Draft, Publisher};
+use super::{Broker, Draft, Publisher, Turn};
 use crate::hubs::Hub;
+use crate::relay::Missing;
 use crate::rooms::RoomHandle;
 use crate::rows::{self, RowPage, Rows};
-use crate::{Answer, Asker, Msg, Now, Outcome, Sink, Ticket};
+use crate::{Answer, Asker, Msg, Now, Outcome, Reply, Sink, Ticket};
 use hubsub_message::Record;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::Filter;
@@ -20,50 +21,39 @@ const ENDED_MAX: usize = 200;
 /// Bytes of a page of entries, at most.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// A request for a page of entries.
 #[derive(Clone, Debug)]
 pub struct RowsAsk {
     pub ticket: Ticket,
-    /// The class that stores entries.
     pub class: ClassIndex,
-    /// Index of the hub in that class.
     pub hub: u16,
     /// MQTT filter for topics.
     pub filter: Box<[u8]>,
     /// Only topics after this one, in the order of pages.
     pub after: Option<Box<[u8]>>,
-    /// Limit of the page, in bytes.
     pub bytes_max: u32,
 }
 
 impl Broker {
     /// The class that stores retained messages; none: this node retains nothing.
-    #[must_use]
     pub fn rows_class(&self) -> Option<ClassIndex> {
         self.classes.index_of(rows::CLASS).filter(|&class| rows::is_class(self.classes.get(class)))
     }
 
     /// The number of hubs that store entries; a wildcard filter is sent to each.
-    #[must_use]
     pub fn row_hubs(&self) -> u16 {
-        self.rows_class().map_or(0, |class| self.topics.hubs_of(class))
+        self.rows_class().map_or(0, |class| self.topics.placement().hubs(class))
     }
 
     /// Whether there are no retained messages, so that no read is needed.
-    #[must_use]
     pub fn has_no_rows(&self) -> bool {
         self.relay.is_alone && self.rooms.row_totals().is_none()
     }
 
-    /// The index of the hub that stores the entry of a topic.
-    #[must_use]
     pub fn row_hub(&self, topic: &[u8]) -> u16 {
         self.topics.place(&rows::room_of(topic)).1
     }
 
-    /// Whether entries that match a filter cannot be read now, because the leader of their hub is
-    /// unreachable.
-    #[must_use]
+    /// Whether entries that match a filter cannot be read now: the leader of their hub is unreachable.
     pub fn rows_are_away(&self, filter: &[u8]) -> bool {
         let totals = self.rooms.row_totals();
         let is_wild = filter.iter().any(|byte| matches!(byte, b'+' | b'#'));
@@ -73,27 +63,19 @@ impl Broker {
     }
 
     /// Whether to log that entries are unreachable: once, until all can be read again.
-    #[must_use]
     pub fn tells_rows_are_away(&self) -> bool {
         self.rooms.row_totals().tells_once()
     }
 
-    /// Whether the leader of a hub of entries is unreachable.
-    #[must_use]
     pub fn row_hub_is_away(&self, hub: u16) -> bool {
         self.rooms.row_totals().is_away(hub)
     }
 
     /// A page of the entries of a hub. [`Outcome::Later`] promises one [`Answer::Rows`].
-    pub fn rows(
-        &mut self,
-        ask: RowsAsk,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<RowPage, ErrorCode>> {
-        let home = self.topics.shard_of_hub(ask.class, ask.hub);
+    pub fn rows(&mut self, ask: RowsAsk, now: Now, sink: &mut impl Sink) -> Reply<RowPage> {
+        let home = self.topics.placement().shard(ask.class, ask.hub);
         if home == self.shard {
-            return self.entries_here(ask, now, sink);
+            return self.entries_here(ask, &mut Turn { now, sink });
         }
         if usize::from(home.0) >= usize::from(self.shards) {
             return Outcome::Now(Err(ErrorCode::HubClosed));
@@ -102,23 +84,21 @@ impl Broker {
         Outcome::Later
     }
 
-    pub(super) fn entries_here(
-        &mut self,
-        ask: RowsAsk,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<RowPage, ErrorCode>> {
+    pub(super) fn entries_here(&mut self, ask: RowsAsk, turn: &mut Turn<impl Sink>) -> Reply<RowPage> {
         let Some(slot) = self.rooms.hubs.find(ask.class, ask.hub) else {
             return Outcome::Now(Err(ErrorCode::HubClosed));
         };
         if self.rooms.hubs.get(slot).is_relayed {
-            let asked = self.request_entries(slot, ask, now, sink);
-            return asked.map_or_else(|code| Outcome::Now(Err(code)), |()| Outcome::Later);
+            // It does not wait for a leader, which would delay reads of other hubs: the requester retries it.
+            if self.relay.leader_of(slot).is_none() {
+                return Outcome::Now(Err(ErrorCode::HubClosed));
+            }
+            let asked = self.request_from_leader(slot, Missing::Rows(Box::new(ask)), turn);
+            return asked.map_or(Outcome::Now(Err(ErrorCode::LinkFull)), |()| Outcome::Later);
         }
         Outcome::Now(self.entries_led(slot, &ask.filter, ask.after.as_deref(), ask.bytes_max))
     }
 
-    /// A page of the entries of a hub that is led here.
     pub(super) fn entries_led(
         &self,
         slot: u16,
@@ -135,11 +115,10 @@ impl Broker {
         Ok(hub.rows.page(&filter, after, (bytes_max as usize).clamp(1, PAGE_BYTES_MAX)))
     }
 
-    /// Handles another shard's request for a page.
-    pub(super) fn entries_for_shard(&mut self, ask: RowsAsk, now: Now, sink: &mut impl Sink) {
+    pub(super) fn entries_for_shard(&mut self, ask: RowsAsk, turn: &mut Turn<impl Sink>) {
         let ticket = ask.ticket;
-        if let Outcome::Now(page) = self.entries_here(ask, now, sink) {
-            self.answer_entries(ticket, page, sink);
+        if let Outcome::Now(page) = self.entries_here(ask, turn) {
+            self.answer_entries(ticket, page, turn.sink);
         }
     }
 
@@ -151,8 +130,7 @@ impl Broker {
         }
     }
 
-    /// A record without a payload ends a room of a class that keeps the latest record. A log does that
-    /// itself.
+    /// A record without a payload ends a room that keeps the latest record. A log does that itself.
     pub(super) fn end_row(&mut self, room: RoomHandle, record: &Record) {
         let Some(slot) = self.rooms.slot_of_room(room).filter(|_| record.payload().is_empty()) else {
             return;
@@ -196,8 +174,7 @@ impl Broker {
         }
     }
 
-    /// Rooms of entries, in hubs that this shard leads, of sessions whose owner process is gone: about `max`,
-    /// an equal share per hub, others in each call.
+    /// Rooms of sessions here whose owner process is gone: about `max`, others in each call.
     pub fn orphans(&mut self, mut is_gone: impl FnMut(u64) -> bool, max: usize) -> Vec<Box<[u8]>> {
         let Some(class) = self.rows_class() else { return Vec::new() };
         let is_led = |hub: &Hub| hub.class == class && !hub.is_relayed && hub.log.is_some();
@@ -210,8 +187,6 @@ impl Broker {
         found
     }
 
-    /// Number of entries of this shard, and their memory in bytes.
-    #[must_use]
     pub fn rows_size(&self) -> (u64, u64) {
         self.rooms
             .hubs
@@ -219,7 +194,6 @@ impl Broker {
             .fold((0, 0), |sum, hub| (sum.0 + hub.rows.len() as u64, sum.1 + hub.rows.bytes()))
     }
 
-    /// Sets the entries of a hub whose log was opened.
     pub fn set_rows(&mut self, hub: HubId, rows: Rows) {
         self.rooms.set_rows(hub, rows);
     }

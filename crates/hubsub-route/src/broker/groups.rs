@@ -2,9 +2,9 @@
 //! and `deliver_to_groups` run at the home of its room, `deliver_to_member` on the selected shard. `redeliver` returns
 //! a record that no member accepted, or whose member was lost.
 
-use super::Broker;
 use super::publish::Body;
 use super::subscribe::RESUMED_TIMES;
+use super::{Broker, Turn};
 use crate::counts::{Holder, HolderSet};
 use crate::groups::{ABSENT_TRIES, TRIES_MAX, hash};
 use crate::patterns::Patterns;
@@ -12,7 +12,7 @@ use crate::relay::Leader;
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::traces::StepKind;
-use crate::{Delivery, Draft, Give, Msg, Now, Outcome, Publisher, Sink, Ticket, Via, publisher_name};
+use crate::{Delivery, Draft, Give, Msg, Now, Outcome, Publisher, Reply, Sink, Ticket, Via, publisher_name};
 use hubsub_message::{Namespace, NodeMessage, Record};
 use hubsub_types::names::{group_of, group_pattern};
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, ShardId, ShareKey, ShareStrategy};
@@ -33,12 +33,11 @@ impl Broker {
         filter: &[u8],
         now: Now,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<(), ErrorCode>> {
-        self.enter_group(ticket, (conn, true), (group, filter), now, sink)
+    ) -> Reply<()> {
+        self.enter_group(ticket, (conn, true), (group, filter), &mut Turn { now, sink })
     }
 
-    /// As `join_group`, for a group of which the session of this connection was a member before: groups that
-    /// others created meanwhile do not count against it.
+    /// As `join_group`, for a resumed session: groups created since do not count against it.
     pub fn resume_group(
         &mut self,
         ticket: Ticket,
@@ -47,8 +46,8 @@ impl Broker {
         filter: &[u8],
         now: Now,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<(), ErrorCode>> {
-        self.enter_group(ticket, (conn, false), (group, filter), now, sink)
+    ) -> Reply<()> {
+        self.enter_group(ticket, (conn, false), (group, filter), &mut Turn { now, sink })
     }
 
     fn enter_group(
@@ -56,9 +55,8 @@ impl Broker {
         ticket: Ticket,
         (conn, is_new): (ConnKey, bool),
         (group, filter): (&[u8], &[u8]),
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<(), ErrorCode>> {
+        turn: &mut Turn<impl Sink>,
+    ) -> Reply<()> {
         if (group.len() + filter.len()) as u64 > self.limits.pattern_bytes_max {
             return Outcome::Now(Err(ErrorCode::PatternLength));
         }
@@ -70,7 +68,7 @@ impl Broker {
         if self.is_full(conn) {
             return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
         }
-        if !self.has_bytes_for(conn, source.len(), (true, is_new), sink) {
+        if !self.has_bytes_for(conn, source.len(), (true, is_new), turn.sink) {
             return Outcome::Now(Err(ErrorCode::SubscriptionBytes));
         }
         let times = if is_new { 1 } else { RESUMED_TIMES };
@@ -80,18 +78,17 @@ impl Broker {
         if !has_room && table.find(&source).is_none() {
             return Outcome::Now(Err(ErrorCode::TooManyGroups));
         }
-        self.clients.count_name(conn.index, source.len(), sink);
+        self.clients.count_name(conn.index, source.len(), turn.sink);
         let id = self.groups.table.intern(&source);
         self.groups.table.hold(id, self.shard, self.shards);
         let source = Arc::clone(&self.groups.table.get(id).source);
         self.groups.enter(id, conn.index);
-        let is_held = self.announce_added(ticket, conn, id, &source, sink);
-        self.open_consumer(&source, now, sink);
+        let is_held = self.announce_added(ticket, conn, id, &source, turn.sink);
+        self.open_consumer(&source, turn);
         if is_held { Outcome::Now(Ok(())) } else { Outcome::Later }
     }
 
-    /// Removes a member from its group; returns whether it was one. [`Broker::give_to_another`] redelivers
-    /// its unacknowledged records to another member.
+    /// Removes a member; returns whether it was one. For its records see [`Broker::give_to_another`].
     pub fn leave_group(&mut self, conn: ConnKey, group: &[u8], filter: &[u8], sink: &mut impl Sink) -> bool {
         let source = group_pattern(group, filter);
         let id = self.groups.table.find(&source);
@@ -101,25 +98,17 @@ impl Broker {
         true
     }
 
-    pub(super) fn leave_groups(&mut self, conn: u32, sink: &mut impl Sink) {
-        for id in self.groups.leave_all(conn) {
-            self.drop_member(id, sink);
-        }
-    }
-
-    fn drop_member(&mut self, id: u32, sink: &mut impl Sink) {
+    pub(super) fn drop_member(&mut self, id: u32, sink: &mut impl Sink) {
         let source = Arc::clone(&self.groups.table.get(id).source);
         self.groups.table.release(id, self.shard, self.shards);
         self.announce_dropped(&source, sink);
     }
 
-    /// The table that has a pattern with this text.
     pub(super) fn table_of(&mut self, source: &[u8]) -> &mut Patterns {
         if group_of(source).is_some() { &mut self.groups.table } else { &mut self.patterns }
     }
 
-    /// Picks a destination in each group whose filter matches the topic; none when all members of a group are
-    /// congested.
+    /// Picks a destination in each group that matches the topic; none when all members of one are congested.
     pub(super) fn picks(&mut self, id: TopicId, body: &Body<'_>, sink: &impl Sink) -> Option<Picks> {
         if self.groups.is_empty() {
             return Some(Picks::new());
@@ -183,7 +172,6 @@ impl Broker {
         self.classes.get(self.topics.get(id).class).share_strategy.clone()
     }
 
-    /// The selection strategy for a record, and its key.
     pub(super) fn strategy_for(
         &self,
         id: TopicId,
@@ -198,23 +186,21 @@ impl Broker {
         (strategy, key)
     }
 
-    /// Sends a committed record to the destinations that were picked.
     pub(super) fn deliver_to_groups(
         &mut self,
         id: TopicId,
         record: &Arc<Record>,
         picks: Picks,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         for (group, holder) in picks {
             let group = Arc::clone(&self.groups.table.get(group).source);
             match holder {
                 Some(holder) => {
                     let give = Give { group, record: Arc::clone(record), tries: 0, was_taken: false };
-                    self.send_to_member(id, holder, give, now, sink);
+                    self.send_to_member(id, holder, give, turn);
                 }
-                None => self.consume(&group, record, now, sink),
+                None => self.consume(&group, record, turn),
             }
         }
     }
@@ -224,14 +210,13 @@ impl Broker {
         id: TopicId,
         holder: Holder,
         give: Give,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         if holder == self.shard.into() {
-            return self.deliver_to_member(give, now, sink);
+            return self.deliver_to_member(give, turn);
         }
         if holder.0 < self.shards {
-            return sink.send(ShardId(holder.0), Msg::Give(Box::new(give)));
+            return turn.sink.send(ShardId(holder.0), Msg::Give(Box::new(give)));
         }
         let (slot, shards) = (self.slot_of_topic(id), self.shards);
         if let Some(slot) = slot
@@ -239,43 +224,43 @@ impl Broker {
             && let hub = relay.hub(slot).id
             && let Some(node) = relay.peers.node_of(holder, shards)
             && let record = self.traces.is_on().then(|| Arc::clone(&give.record))
-            && relay.peers.send(node, hub, NodeMessage::Give { hub, give }, sink)
+            && relay.peers.send(node, hub, NodeMessage::Give { hub, give }, turn.sink)
         {
             if let Some(record) = record {
-                self.trace_record(&record, StepKind::SentToNode(node), sink);
+                self.trace_record(&record, StepKind::SentToNode(node), turn.sink);
             }
             return;
         }
         self.groups.lost += 1;
     }
 
-    /// Delivers a record to the first member on this shard that accepts it.
-    pub(super) fn deliver_to_member(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
+    pub(super) fn deliver_to_member(&mut self, give: Give, turn: &mut Turn<impl Sink>) {
         let id = self.topics.intern(give.record.namespace, give.record.topic());
-        let (strategy, key) = self.strategy_for(id, &give.record, sink);
+        let (strategy, key) = self.strategy_for(id, &give.record, turn.sink);
         let on_slow = self.classes.get(self.topics.get(id).class).on_slow;
         if let Some(group) = self.groups.table.find(&give.group) {
             let members = self.groups.members(group, &strategy, key);
             for &conn in &members {
-                sink.record_begins();
-                if sink.deliver(conn, Via::Group(&give.group), &give.record.view(on_slow)) == Delivery::Taken
+                turn.sink.record_begins();
+                if turn.sink.deliver(conn, Via::Group(&give.group), &give.record.view(on_slow))
+                    == Delivery::Taken
                 {
                     self.groups.took(group, conn, &strategy);
-                    return self.note_taken(&give.record, sink);
+                    return self.note_taken(&give.record, turn.sink);
                 }
             }
             if self.may_wait(group, id, &give, members.len()) {
                 let of = (&*give.group, self.groups.table.get(group).counts.total());
                 for &conn in &members {
-                    let kept = sink.keep_for_absent(conn, of, &give.record.view(on_slow));
+                    let kept = turn.sink.keep_for_absent(conn, of, &give.record.view(on_slow));
                     if kept == Delivery::Taken {
                         self.groups.took(group, conn, &strategy);
-                        return self.note_taken(&give.record, sink);
+                        return self.note_taken(&give.record, turn.sink);
                     }
                 }
             }
         }
-        self.redeliver(give, now, sink);
+        self.redeliver(give, turn);
     }
 
     fn note_taken(&mut self, record: &Record, sink: &impl Sink) {
@@ -293,8 +278,6 @@ impl Broker {
         !keeps_place && (give.tries >= ABSENT_TRIES || held.counts.total() == members as u64)
     }
 
-    /// The number of members of a group, on all nodes.
-    #[must_use]
     pub fn group_members(&self, source: &[u8]) -> u64 {
         let table = &self.groups.table;
         table.find(source).map_or(0, |group| table.get(group).counts.total())
@@ -303,11 +286,14 @@ impl Broker {
     /// Redelivers a record that a member of this shard will not acknowledge any more to another member. The
     /// record keeps its position; the other member may get it before or after later records.
     pub fn give_to_another(&mut self, group: &[u8], record: Arc<Record>, now: Now, sink: &mut impl Sink) {
-        self.redeliver(Give { group: group.into(), record, tries: 0, was_taken: true }, now, sink);
+        self.redeliver(
+            Give { group: group.into(), record, tries: 0, was_taken: true },
+            &mut Turn { now, sink },
+        );
     }
 
     /// No member here accepted a record: the home of its room picks again.
-    fn redeliver(&mut self, give: Give, now: Now, sink: &mut impl Sink) {
+    fn redeliver(&mut self, give: Give, turn: &mut Turn<impl Sink>) {
         if give.tries >= TRIES_MAX {
             self.groups.lost += 1;
             return;
@@ -317,15 +303,14 @@ impl Broker {
         let id = self.topics.intern(give.record.namespace, give.record.topic());
         match self.topics.get(id).shard {
             shard if shard == self.shard || shard == NOWHERE => {
-                self.redeliver_at_home(give, self.shard, now, sink)
+                self.redeliver_at_home(give, self.shard, turn)
             }
-            shard => sink.send(shard, Msg::GiveAgain(self.shard, Box::new(give))),
+            shard => turn.sink.send(shard, Msg::GiveAgain(self.shard, Box::new(give))),
         }
     }
 
-    /// At the home of a room: picks another destination for a record that no member of a shard accepted. If
-    /// another node leads the room, that node picks.
-    pub(super) fn redeliver_at_home(&mut self, give: Give, from: ShardId, now: Now, sink: &mut impl Sink) {
+    /// At a room's home, or its leader: picks another destination for a record that nobody accepted.
+    pub(super) fn redeliver_at_home(&mut self, give: Give, from: ShardId, turn: &mut Turn<impl Sink>) {
         let room = self.classes.room(give.record.topic()).into_owned();
         if let Some(slot) = self.relayed_slot(&room)
             && let relay = &mut self.relay
@@ -333,31 +318,29 @@ impl Broker {
             && let hub = relay.hub(slot).id
             && relay.peers.reaches(leader, hub)
         {
-            relay.peers.send(leader, hub, NodeMessage::Give { hub, give }, sink);
+            relay.peers.send(leader, hub, NodeMessage::Give { hub, give }, turn.sink);
             return;
         }
-        if !self.returned_to_consumer(&give, Some(from.into()), now, sink) {
-            self.deliver_to_any(give, false, Some(from.into()), now, sink);
+        if !self.returned_to_consumer(&give, Some(from.into()), turn) {
+            self.deliver_to_any(give, false, Some(from.into()), turn);
         }
     }
 
-    /// A record for a group from another node: from the leader for a member here, or to the leader for any
-    /// member.
+    /// A record for a group: from the leader for a member here, or to the leader for any member.
     pub(super) fn group_record_received(
         &mut self,
         from: NodeId,
         hub: HubId,
         give: Give,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         let is_led = self.leads(hub).is_some();
         if self.traces.is_on() && !is_led {
-            self.trace_record(&give.record, StepKind::FromLeader(from), sink);
+            self.trace_record(&give.record, StepKind::FromLeader(from), turn.sink);
         }
         let from = self.relay.peers.holder(from, self.shards);
-        if !is_led || !self.returned_to_consumer(&give, from, now, sink) {
-            self.deliver_to_any(give, !is_led, from, now, sink);
+        if !is_led || !self.returned_to_consumer(&give, from, turn) {
+            self.deliver_to_any(give, !is_led, from, turn);
         }
     }
 
@@ -367,20 +350,18 @@ impl Broker {
         give: Give,
         here_only: bool,
         from: Option<Holder>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         let id = self.topics.intern(give.record.namespace, give.record.topic());
-        let picked = self.pick_for(&give.group, id, &give.record, here_only, from, sink);
+        let picked = self.pick_for(&give.group, id, &give.record, here_only, from, turn.sink);
         match picked {
-            Some(holder) => self.send_to_member(id, holder, give, now, sink),
-            None if here_only => self.redeliver(give, now, sink),
+            Some(holder) => self.send_to_member(id, holder, give, turn),
+            None if here_only => self.redeliver(give, turn),
             None => self.groups.lost += 1,
         }
     }
 }
 
-/// The key of a record for strategies that select by a part of the record.
 fn key_of(key: &ShareKey, body: &Body<'_>, sink: &impl Sink) -> u64 {
     let header = |headers: Option<&[(Box<str>, Box<str>)]>, name: &str| {
         let found = headers.unwrap_or_default().iter().find(|(own, _)| **own == *name);

@@ -1,31 +1,26 @@
 //! Subscribers that follow whole hubs with a log by patterns (see `cursors::hub`): start, reads, and the ends
 //! of logs.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::hubread::{END, ENDS_MS, HubLogRead, HubRange, HubRead, HubThen};
-use crate::{Answer, Asker, Delivery, HubFilter, Msg, Now, Outcome, Sink, Ticket, Via};
+use crate::{Answer, Asker, Delivery, HubFilter, Msg, Now, Outcome, Reply, Sink, Ticket, Via};
 use hubsub_message::home;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position, ShardId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Bytes per read of a hub cursor.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Records per read of a hub cursor.
 const READ_RECORDS: u32 = 4_096;
 
-/// The start of a connection that follows hubs.
 #[derive(Clone, Copy, Debug)]
 pub enum HubsFrom<'a> {
-    /// At these offsets, the first ones that it has not received; other hubs from their first record.
     Offsets(&'a [(HubId, u64)]),
     /// With the first record that is not older than this, in µs since 1970; 0: with the oldest.
     Since(u64),
 }
 
-/// A request for the ends of the logs of all hubs.
 #[derive(Debug)]
 struct Ends {
     asker: Asker,
@@ -37,7 +32,6 @@ struct Ends {
     is_asking: bool,
 }
 
-/// Requests for the ends of the logs of all hubs, by number.
 #[derive(Debug, Default)]
 pub(super) struct EndsRequests {
     by_number: BTreeMap<u32, Ends>,
@@ -63,7 +57,7 @@ impl Broker {
         pattern: &[u8],
         from: HubsFrom<'_>,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<(), ErrorCode>> {
+    ) -> Reply<()> {
         let outcome = self.subscribe_pattern(ticket, conn, pattern, sink);
         if !matches!(outcome, Outcome::Now(Err(_)))
             && let Some(id) = self.patterns.find(pattern)
@@ -86,7 +80,6 @@ impl Broker {
     }
 
     /// Known hubs with a log, of the clients' classes.
-    #[must_use]
     pub fn logged_hubs(&self) -> Vec<HubId> {
         let all = self.rooms.all_hubs();
         let classes = (0u16..).zip(self.classes.classes());
@@ -102,12 +95,10 @@ impl Broker {
     }
 
     /// Whether all classes of clients that a room may be of have a log.
-    #[must_use]
     pub fn has_log_everywhere(&self) -> bool {
         self.classes.all_clients(|class| class.durability.is_logged())
     }
 
-    /// Follows hubs of new classes from their first record.
     pub(super) fn add_new_hubs(&mut self) {
         if self.cursors.hubs.is_empty() {
             return;
@@ -117,7 +108,6 @@ impl Broker {
         }
     }
 
-    /// The home shard of a hub with a log, and its class.
     fn home_of_hub(&self, hub: HubId) -> Option<(ShardId, ClassIndex)> {
         let all = self.rooms.all_hubs();
         if all.cluster.is_none() {
@@ -132,8 +122,7 @@ impl Broker {
 
     // -- reads of cursors --
 
-    /// Starts the next read of a connection's hub cursors. Returns whether it is complete and the connection
-    /// accepts more.
+    /// Starts the next read of a connection's hub cursors; whether it is complete and more is accepted.
     pub(super) fn read_hubs(&mut self, conn: ConnKey, sink: &mut impl Sink) -> bool {
         if !self.cursors.hubs.has(conn.index) {
             return false;
@@ -168,9 +157,9 @@ impl Broker {
         known.is_some_and(|(read, range)| self.deliver_hub_range(&read, range, sink))
     }
 
-    pub(super) fn read_hub_here(&mut self, read: HubRead, now: Now, sink: &mut impl Sink) {
-        if let Some((read, range)) = self.hub_led(read, sink) {
-            self.hub_range(read, range, now, sink);
+    pub(super) fn read_hub_here(&mut self, read: HubRead, turn: &mut Turn<impl Sink>) {
+        if let Some((read, range)) = self.hub_led(read, turn.sink) {
+            self.hub_range(read, range, turn);
         }
     }
 
@@ -200,7 +189,6 @@ impl Broker {
         None
     }
 
-    /// The result of a read of a hub's log, or its error.
     pub fn hub_log_read(
         &mut self,
         asked: HubLogRead,
@@ -218,27 +206,27 @@ impl Broker {
             // Unreadable records are reported as a gap, and later ones are read on.
             Err(_) => HubRange::lost(read.next, through),
         };
-        self.hub_range(read, range, now, sink);
+        self.hub_range(read, range, &mut Turn { now, sink });
     }
 
-    /// Passes records of a hub to the requester.
-    pub(super) fn hub_range(&mut self, read: HubRead, range: HubRange, now: Now, sink: &mut impl Sink) {
+    pub(super) fn hub_range(&mut self, read: HubRead, range: HubRange, turn: &mut Turn<impl Sink>) {
         match read.then {
-            HubThen::Node { node, ask } => self.answer_node_hub_read(node, ask, read.hub, range, sink),
+            HubThen::Node { node, ask } => self.answer_node_hub_read(node, ask, read.hub, range, turn.sink),
             HubThen::Cursor { shard, .. } | HubThen::Ends { shard, .. } if shard != self.shard => {
-                sink.send(shard, Msg::HubRange(Box::new((read, range))));
+                turn.sink.send(shard, Msg::HubRange(Box::new((read, range))));
             }
-            HubThen::Ends { number, .. } => self.ends.answered(number, (read.hub, range.committed), sink),
+            HubThen::Ends { number, .. } => {
+                self.ends.answered(number, (read.hub, range.committed), turn.sink)
+            }
             HubThen::Cursor { conn, .. } => {
-                if self.deliver_hub_range(&read, range, sink) {
-                    self.drained(conn, now, sink);
+                if self.deliver_hub_range(&read, range, turn.sink) {
+                    self.drained(conn, turn.now, turn.sink);
                 }
             }
         }
     }
 
-    /// Delivers records that a hub cursor requested to its connection. Returns whether the connection accepts
-    /// more.
+    /// Delivers records that a hub cursor requested; returns whether the connection accepts more.
     fn deliver_hub_range(&mut self, read: &HubRead, range: HubRange, sink: &mut impl Sink) -> bool {
         let HubThen::Cursor { conn, pattern, number, .. } = read.then else { return false };
         if !self.clients.has(conn) {
@@ -282,8 +270,7 @@ impl Broker {
 
     // -- blocked reads --
 
-    /// A read of a hub that is not open, or not known here yet, is blocked until it is; another node repeats
-    /// its request.
+    /// A read of a hub that is not open here is blocked until it is; another node repeats its request.
     fn block_hub_read(&mut self, read: HubRead, sink: &mut impl Sink) {
         if let HubThen::Node { node, ask } = read.then {
             return self.relay.deny((node, read.hub), ask, ErrorCode::HubClosed, sink);
@@ -292,15 +279,15 @@ impl Broker {
     }
 
     /// Resumes reads of hubs that are open now, and reads for connections that may lack records.
-    pub(super) fn retry_hub_reads(&mut self, now: Now, sink: &mut impl Sink) {
+    pub(super) fn retry_hub_reads(&mut self, turn: &mut Turn<impl Sink>) {
         for read in std::mem::take(&mut self.blocked_reads.hubs) {
-            self.read_hub_here(read, now, sink);
+            self.read_hub_here(read, turn);
         }
         if self.cursors.hubs.is_empty() {
             return;
         }
         for conn in self.cursors.hubs.take_stirred() {
-            self.drained(self.clients.key(conn), now, sink);
+            self.drained(self.clients.key(conn), turn.now, turn.sink);
         }
     }
 
@@ -312,12 +299,7 @@ impl Broker {
     ///
     /// # Errors
     /// The leader of a hub, or its log, was not reached for 5 s.
-    pub fn hub_ends(
-        &mut self,
-        ticket: Ticket,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<Vec<(HubId, u64)>, ErrorCode>> {
+    pub fn hub_ends(&mut self, ticket: Ticket, now: Now, sink: &mut impl Sink) -> Reply<Vec<(HubId, u64)>> {
         let number = self.unconfirmed.next_id();
         let hubs = self.logged_hubs();
         let (left, until_ms) = (hubs.iter().copied().collect(), now.mono_ms + ENDS_MS);
@@ -328,10 +310,8 @@ impl Broker {
             let then = HubThen::Ends { shard: self.shard, number, until_ms };
             let (filter, since_us) = (Arc::clone(&filter), 0);
             let read = HubRead { hub, filter, next: END, since_us, records_max: 1, bytes_max: 1, then };
-            match self.home_of_hub(hub) {
-                Some((shard, _)) if shard != self.shard => sink.send(shard, Msg::ReadHub(Box::new(read))),
-                _ => self.read_hub_here(read, now, sink),
-            }
+            let shard = self.home_of_hub(hub).map_or(self.shard, |(shard, _)| shard);
+            self.pass(shard, Msg::ReadHub(Box::new(read)), &mut Turn { now, sink });
         }
         self.ends.asked(number).map_or(Outcome::Later, |found| Outcome::Now(Ok(found)))
     }
@@ -349,7 +329,6 @@ impl EndsRequests {
         }
     }
 
-    /// A hub has answered a request.
     fn answered(&mut self, number: u32, (hub, committed): (HubId, u64), sink: &mut impl Sink) {
         let Some(ends) = self.by_number.get_mut(&number) else { return };
         if !ends.left.remove(&hub) {
@@ -364,15 +343,13 @@ impl EndsRequests {
         }
     }
 
-    /// Refuses requests that were not answered in time.
-    pub(super) fn expire(&mut self, now: Now, sink: &mut impl Sink) {
-        let is_over = |ends: &Ends| ends.until_ms <= now.mono_ms;
+    pub(super) fn expire(&mut self, turn: &mut Turn<impl Sink>) {
+        let is_over = |ends: &Ends| ends.until_ms <= turn.now.mono_ms;
         while let Some(entry) = self.by_number.first_entry().filter(|entry| is_over(entry.get())) {
-            sink.answer(entry.remove().asker, Answer::HubEnds(Err(ErrorCode::HubClosed)));
+            turn.sink.answer(entry.remove().asker, Answer::HubEnds(Err(ErrorCode::HubClosed)));
         }
     }
 
-    /// The first time limit, in ms.
     pub(super) fn due_ms(&self) -> Option<u64> {
         self.by_number.values().map(|ends| ends.until_ms).min()
     }

@@ -27,7 +27,6 @@ mod past;
 mod patterns;
 mod publish;
 mod relay;
-mod repeat;
 mod replay;
 mod retain;
 mod subscribe;
@@ -38,17 +37,16 @@ mod waiting;
 use crate::consumers::Consumers;
 use crate::cursors::Cursors;
 use crate::groups::Groups;
-use crate::hubs::{Hub, Hubs};
+use crate::hubs::Hubs;
 use crate::occupancy::Occupancy;
 use crate::patterns::Patterns;
-use crate::relay::patterns::PatternChange;
-use crate::relay::state::Relay;
+use crate::relay::{PatternChange, Relay};
 use crate::rooms::{RoomHandle, Rooms};
 use crate::rows::RowTotals;
 use crate::topics::{TopicId, Topics};
 use crate::topk::TopK;
 use crate::traces::{StepKind, Traces};
-use crate::{Answer, Msg, Now, Sink};
+use crate::{Answer, Msg, Now, Outcome, Sink};
 use hubsub_types::{ClassTable, Limits, ShardId};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -65,11 +63,9 @@ use retain::Retaining;
 pub use subscribe::Wish;
 use unconfirmed::Unconfirmed;
 
-/// Rooms that one sweep examines.
 const SWEEP_ROOMS: usize = 2_000;
 
-/// Records that a sweep drops from memory at most, because the log has them and nobody has read them for
-/// long.
+/// Records that a sweep drops from memory at most: the log has them, and nobody reads them.
 const SWEEP_TAILS: usize = 20_000;
 
 pub struct Settings {
@@ -77,10 +73,15 @@ pub struct Settings {
     pub hubs: Arc<Hubs>,
     pub classes: Arc<ClassTable>,
     pub limits: Limits,
-    /// The next epoch, shared by the node's shards.
     pub epochs: Arc<AtomicU64>,
     /// The number of retained messages on the node, shared by its shards.
     pub retained: Arc<RowTotals>,
+}
+
+/// The turn in which the broker handles an event.
+pub(crate) struct Turn<'a, S> {
+    pub(crate) now: Now,
+    pub(crate) sink: &'a mut S,
 }
 
 /// The broker of one shard; see the module for its invariants.
@@ -89,16 +90,13 @@ pub struct Broker {
     shards: u16,
     limits: Limits,
     classes: Arc<ClassTable>,
-    /// Topics that this shard uses as an edge, and their routes.
     pub topics: Topics,
     pub patterns: Patterns,
     pub groups: Groups,
     pub consumers: Consumers,
     pub rooms: Rooms,
     pub cursors: Cursors,
-    /// The busiest rooms of the hubs that this shard leads.
     pub busiest: TopK,
-    /// Subscribers, members and publishers in rooms, of this shard.
     pub occupancy: Occupancy,
     /// The steps of records that an operator follows; empty almost always.
     pub traces: Traces,
@@ -107,7 +105,6 @@ pub struct Broker {
     backlog: Backlog,
     /// Times a subscription fell back to history, since the start.
     pub catch_ups: u64,
-    /// Records whose entries are in flight.
     retaining: Retaining,
     barriers: Barriers,
     /// Retained messages whose entries were refused, since the start.
@@ -119,17 +116,12 @@ pub struct Broker {
 }
 
 impl Broker {
-    #[must_use]
     pub fn new(settings: Settings) -> Broker {
         let Settings { shard, hubs, classes, limits, epochs, retained } = settings;
         let shards = hubs.placement.shards();
         let routes_max = limits.route_cache_topics_max as usize;
-        let cluster = hubs.cluster;
-        let all_hubs = Arc::clone(&hubs);
         let rooms = Rooms::new(Arc::clone(&classes), Arc::clone(&hubs), shard, &limits, (epochs, retained));
-        let id_of = |hub: &Hub| all_hubs.placement.id(hub.class, hub.index).unwrap_or_default();
-        let of_shard = rooms.hubs.iter().map(|hub| (id_of(hub), hub.class));
-        let relay = Relay::new(cluster, shard, of_shard);
+        let relay = Relay::new(hubs.cluster, shard, rooms.hub_ids());
         Broker {
             shard,
             shards,
@@ -164,12 +156,10 @@ impl Broker {
         self.rooms.join(Arc::clone(&hubs), self.shard);
         self.topics.join(Arc::clone(&hubs));
         self.occupancy = Occupancy::default();
-        let id_of = |hub: &Hub| hubs.placement.id(hub.class, hub.index).unwrap_or_default();
-        let of_shard = self.rooms.hubs.iter().map(|hub| (id_of(hub), hub.class));
         if self.relay.is_alone {
-            self.relay = Relay::new(Some(cluster), self.shard, of_shard);
+            self.relay = Relay::new(Some(cluster), self.shard, self.rooms.hub_ids());
         } else {
-            self.relay.set_hubs(cluster, self.shard, of_shard);
+            self.relay.set_hubs(cluster, self.shard, self.rooms.hub_ids());
         }
     }
 
@@ -181,20 +171,18 @@ impl Broker {
         self.join(hubs);
     }
 
-    #[must_use]
     pub fn is_clustered(&self) -> bool {
         !self.relay.is_alone
     }
 
     /// Whether the hubs of a room's class are not known yet, in a cluster.
-    #[must_use]
     pub fn is_outside(&self, room: &[u8]) -> bool {
-        !self.relay.is_alone && !self.topics.knows_hubs_of(self.classes.class_of_room(room))
+        !self.relay.is_alone && self.topics.placement().hubs(self.classes.class_of_room(room)) == 0
     }
 
     /// Applies new limits; the route cache keeps its initial size.
     pub fn set_limits(&mut self, limits: Limits) {
-        self.rooms.set_limits(&limits);
+        self.rooms.limits = limits.clone();
         for patterns in [&mut self.patterns, &mut self.groups.table] {
             patterns.set_cache_topics_max(limits.pattern_cache_topics_max as usize);
         }
@@ -206,44 +194,44 @@ impl Broker {
         (0..self.shards).map(ShardId).filter(move |&shard| shard != own)
     }
 
-    /// The name of a topic's room.
     fn room_of(&self, topic: &[u8]) -> Arc<[u8]> {
         self.classes.room(topic).as_ref().into()
     }
 
-    #[must_use]
     pub fn classes(&self) -> &ClassTable {
         &self.classes
     }
 
-    /// Handles a message from another shard's broker.
     pub fn receive(&mut self, msg: Msg, now: Now, sink: &mut impl Sink) {
+        let turn = &mut Turn { now, sink };
         match msg {
             Msg::Publish(ticket, record, revision) => {
-                if self.traces.is_on() {
-                    self.trace_arrival(ticket, &record, StepKind::FromShard(ticket.shard), sink);
+                if self.traces.is_on() && ticket.shard != self.shard {
+                    self.trace_arrival(ticket, &record, StepKind::FromShard(ticket.shard), turn.sink);
                 }
-                self.lead_for_shard(ticket, record, revision, now, sink)
+                self.lead_for_shard(ticket, record, revision, turn)
             }
-            Msg::Published(ticket, published) => self.answer_publish(ticket, published, sink),
-            Msg::Attach(attach) => self.attach_for(*attach, now, sink),
-            Msg::Attached(answer) => self.attached(answer.0, answer.1, now, sink),
+            Msg::Published(ticket, published) => self.answer_publish(ticket, published, turn.sink),
+            Msg::Attach(attach) => self.attach_for(*attach, turn),
+            Msg::Attached(answer) => self.attached(answer.0, answer.1, turn),
             Msg::Detach(from, namespace, topic, revision) => {
-                self.detach_here(namespace, &topic, (from, revision), now, sink);
+                self.detach_here(namespace, &topic, (from, revision), turn);
             }
-            Msg::Moved(moved) => self.moved(*moved, now, sink),
-            Msg::Leave(from, room) => self.leave_asked(from, &room, now, sink),
-            Msg::Left(left) => self.left(*left, now, sink),
+            Msg::Moved(moved) => self.moved(*moved, turn),
+            Msg::Leave(from, room) => self.leave_asked(from, &room, turn),
+            Msg::Left(left) => self.left(*left, turn),
             Msg::Pattern(from, source, true, waiting) => {
                 let shards = self.shards;
                 let held = self.table_of(&source);
                 let id = held.intern(&source);
                 held.hold(id, from, shards);
-                self.group_changed(&source, now, sink);
+                if self.groups.table.find(&source).is_some() {
+                    self.open_consumer(&source, turn);
+                }
                 let is_held = self.shard != ShardId(0)
-                    || self.pattern_changed(&source, waiting.map(|waiting| (from, waiting)), sink);
+                    || self.pattern_changed(&source, waiting.map(|waiting| (from, waiting)), turn.sink);
                 if let Some(waiting) = waiting.filter(|_| is_held) {
-                    sink.send(from, Msg::PatternHeld(waiting));
+                    turn.sink.send(from, Msg::PatternHeld(waiting));
                 }
             }
             Msg::Pattern(from, source, false, _) => {
@@ -253,50 +241,58 @@ impl Broker {
                     held.release(id, from, shards);
                 }
                 if self.shard == ShardId(0) {
-                    self.pattern_changed(&source, None, sink);
+                    self.pattern_changed(&source, None, turn.sink);
                 }
             }
-            Msg::PatternHeld(id) => self.pattern_held(id, sink),
+            Msg::PatternHeld(id) => self.pattern_held(id, turn.sink),
             Msg::Deliver(record, revision) => {
                 let id = self.topics.intern(record.namespace, record.topic());
                 let matched = self.matching(record.namespace, record.topic());
-                self.fan_out_current(id, &record, revision, matched.as_deref(), sink);
+                self.fan_out_current(id, &record, revision, matched.as_deref(), turn.sink);
             }
-            Msg::Acknowledge(group, position) => self.acknowledged(group, position, now, sink),
-            Msg::Give(give) => self.deliver_to_member(*give, now, sink),
-            Msg::GiveAgain(from, give) => self.redeliver_at_home(*give, from, now, sink),
-            Msg::Read(read) => self.read_here(*read, now, sink),
+            Msg::Acknowledge(group, position) => self.acknowledged(group, position, turn),
+            Msg::Give(give) => self.deliver_to_member(*give, turn),
+            Msg::GiveAgain(from, give) => self.redeliver_at_home(*give, from, turn),
+            Msg::Read(read) => self.read_here(*read, turn),
             Msg::Range(answer) => {
                 let (read, range) = *answer;
                 let conn = read.conn;
-                if self.replay(&read, range, sink) {
-                    self.drained(conn, now, sink);
+                if self.replay(&read, range, turn.sink) {
+                    self.drained(conn, turn.now, turn.sink);
                 }
             }
-            Msg::ReadHub(read) => self.read_hub_here(*read, now, sink),
-            Msg::HubRange(answer) => self.hub_range(answer.0, answer.1, now, sink),
+            Msg::ReadHub(read) => self.read_hub_here(*read, turn),
+            Msg::HubRange(answer) => self.hub_range(answer.0, answer.1, turn),
             Msg::HubLack(hub, upto) => self.cursors.hubs.lacks(hub, upto),
-            Msg::Gap(gap) => self.gap_here(&gap, sink),
-            Msg::Lack(class) => self.lack_here(class, sink),
-            Msg::Count(ticket, key) => self.count_for(ticket, key, now, sink),
-            Msg::History(question) => self.history_for(&question.0, question.1, now, sink),
-            Msg::Counted(ticket, count) => sink.answer(ticket.asker, Answer::Counted(count)),
-            Msg::Settle(from, number, nodes) => self.settle_for(from, number, nodes, sink),
-            Msg::Settled(number) => self.settled(number, sink),
-            Msg::Rows(ask) => self.entries_for_shard(*ask, now, sink),
-            Msg::RowsCame(came) => sink.answer(came.0.asker, Answer::Rows(came.1)),
+            Msg::Gap(gap) => self.gap_here(&gap, turn.sink),
+            Msg::Lack(class) => self.lack_here(class, turn.sink),
+            Msg::Count(ticket, (namespace, topic)) => {
+                let id = self.topics.intern(namespace, &topic);
+                if let Outcome::Now(count) = self.count_here(ticket, id, turn) {
+                    self.answer_count(ticket, count, turn.sink);
+                }
+            }
+            Msg::History(question) => self.history_for(&question.0, question.1, turn),
+            Msg::Counted(ticket, count) => turn.sink.answer(ticket.asker, Answer::Counted(count)),
+            Msg::Settle(from, number, nodes) => self.settle_for(from, number, nodes, turn.sink),
+            Msg::Settled(number) => self.settled(number, turn.sink),
+            Msg::Rows(ask) => self.entries_for_shard(*ask, turn),
+            Msg::RowsCame(came) => turn.sink.answer(came.0.asker, Answer::Rows(came.1)),
             Msg::NodePatterns(change) => {
-                self.hold_patterns(&change, sink);
+                self.hold_patterns(&change, turn.sink);
                 let PatternChange { node, session, version, .. } = *change;
-                sink.send(ShardId(0), Msg::NodePatternsHeld(self.shard, node, session, version));
+                turn.sink.send(ShardId(0), Msg::NodePatternsHeld(self.shard, node, session, version));
             }
             Msg::NodePatternsHeld(shard, node, session, version) => {
-                self.shard_holds(shard, node, session, version, sink);
+                self.shard_holds(shard, node, session, version, turn.sink);
             }
         }
     }
 
-    /// Counts a committed record of `bytes` bytes with `receivers` receivers.
+    fn pass(&mut self, to: ShardId, msg: Msg, turn: &mut Turn<impl Sink>) {
+        if to == self.shard { self.receive(msg, turn.now, turn.sink) } else { turn.sink.send(to, msg) }
+    }
+
     fn count(&mut self, id: TopicId, room: RoomHandle, bytes: u64, receivers: u64) {
         if self.busiest.counts_next()
             && let Some(room) = self.rooms.get(room)
@@ -308,9 +304,7 @@ impl Broker {
         }
     }
 
-    /// Approximate memory of clients and of the subscribers of topics, in bytes: each subscription is stored
-    /// at the client and at the topic.
-    #[must_use]
+    /// Approximate memory of clients and topics' subscribers, in bytes: each subscription is at both.
     pub fn clients_bytes(&self) -> usize {
         self.clients.bytes()
     }

@@ -18,8 +18,6 @@ fn tells(classes: &ClassTable, room: &[u8]) -> bool {
 }
 
 impl Broker {
-    /// Subscribers, members and publishers of this shard in a room.
-    #[must_use]
     pub fn occupancy_of(&self, room: &[u8]) -> Counts {
         let mut counts = self.occupancy.of(room);
         if tells(&self.classes, room) {
@@ -34,7 +32,6 @@ impl Broker {
         counts
     }
 
-    /// A room gains or loses a member on this shard.
     pub fn count_member(&mut self, room: &[u8], is_more: bool) {
         self.occupancy.member(room, is_more, tells(&self.classes, room));
     }
@@ -49,8 +46,6 @@ impl Broker {
         self.occupancy.expire(second(now), |room| tells(&self.classes, room));
     }
 
-    /// Whether occupancy changes of a room are published.
-    #[must_use]
     pub fn tells_occupancy(&self, room: &[u8]) -> bool {
         tells(&self.classes, room)
     }
@@ -86,7 +81,6 @@ impl Broker {
         self.occupancy.subscribed(&room, name, (protocol, is_more), tells);
     }
 
-    /// Counts everything again after a change of classes, which may change the rooms of topics.
     pub(super) fn count_anew(&mut self, before: &ClassTable) {
         let tells = [before, &*self.classes].into_iter().any(ClassTable::tells_occupancy);
         self.occupancy.begin_anew(tells);

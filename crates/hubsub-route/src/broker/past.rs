@@ -1,31 +1,37 @@
 //! The past of rooms: history requests, deletion of a room, and results of log reads.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::cursors::Range;
 use crate::hubs::{HubLog, Pending, Waits};
 use crate::logread::{Ask, Found, Known, LogRead, Then};
 use crate::producers::Producers;
+use crate::relay::Missing;
 use crate::rooms::{HistoryPart, HistoryQuery};
-use crate::{Asker, Attach, HubSeed, Msg, Now, Sink, Start};
+use crate::{Asker, Attach, HubSeed, Now, Sink, Start};
 use hubsub_types::ErrorCode;
 
 impl Broker {
-    /// The error with which requests for a room's past are refused: its hub's log is damaged or not open
-    /// here, or another node leads the hub.
-    pub fn refuses_past(&self, room: &[u8], sink: &impl Sink) -> Option<ErrorCode> {
+    /// Whether a room's past can be read here.
+    ///
+    /// # Errors
+    /// The log of its hub is damaged or not open here, or another node leads the hub.
+    pub fn check_past(&self, room: &[u8], sink: &impl Sink) -> Result<(), ErrorCode> {
         if self.relayed_slot(room).is_some() {
-            return Some(ErrorCode::HubClosed);
+            return Err(ErrorCode::HubClosed);
         }
-        let Some(log) = self.rooms.log_of_name(room) else { return self.lacks_log(room) };
+        let Some(log) = self.rooms.log_of_name(room) else { return self.check_log(room) };
         let refuses = |code: &ErrorCode| matches!(code, ErrorCode::Quarantined | ErrorCode::HubClosed);
-        sink.log_refuses(log.id).filter(refuses)
+        sink.log_refuses(log.id).filter(refuses).map_or(Ok(()), Err)
     }
 
-    /// The error if a room of this name cannot exist: its hub needs a log and has none yet. Creating the room
-    /// now would begin another epoch than the one that the log may contain.
-    pub(super) fn lacks_log(&self, room: &[u8]) -> Option<ErrorCode> {
+    /// Whether a room of this name can exist.
+    ///
+    /// # Errors
+    /// Its hub needs a log and has none yet. Creating the room now would begin another epoch than the one that
+    /// the log may contain.
+    pub(super) fn check_log(&self, room: &[u8]) -> Result<(), ErrorCode> {
         let is_logged = self.classes.get(self.classes.class_of_room(room)).durability.is_logged();
-        (is_logged && self.rooms.log_of_name(room).is_none()).then_some(ErrorCode::HubClosed)
+        if is_logged && self.rooms.log_of_name(room).is_none() { Err(ErrorCode::HubClosed) } else { Ok(()) }
     }
 
     /// A hub of a class with a log is added, or returns; called before the hub is led here.
@@ -33,15 +39,15 @@ impl Broker {
         self.rooms.add_hub(seed, producers);
     }
 
-    /// As `refuses_past`, for the start of a subscription.
-    pub(super) fn refuses_start(&self, attach: &Attach, sink: &impl Sink) -> Option<ErrorCode> {
+    /// As `check_past`, for the start of a subscription.
+    pub(super) fn check_start(&self, attach: &Attach, sink: &impl Sink) -> Result<(), ErrorCode> {
         let room = self.classes.room(&attach.topic);
         if attach.start != Start::Live {
-            return self.refuses_past(&room, sink);
+            return self.check_past(&room, sink);
         }
         let log = self.rooms.log_of_name(&room);
         let is_closed = log.is_some_and(|log| sink.log_refuses(log.id) == Some(ErrorCode::HubClosed));
-        if is_closed { Some(ErrorCode::HubClosed) } else { self.lacks_log(&room) }
+        if is_closed { Err(ErrorCode::HubClosed) } else { self.check_log(&room) }
     }
 
     /// Records of a room; none: [`Sink::history`] delivers them later, because the log, the room's leader or
@@ -56,23 +62,24 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<Option<HistoryPart>, ErrorCode> {
-        if let Some(passed) = self.pass_history(query, ask, now, sink) {
+        let turn = &mut Turn { now, sink };
+        if let Some(passed) = self.pass_history(query, ask, turn) {
             return passed.map(|()| None);
         }
         if let Some(slot) = self.relayed_slot(&query.room) {
-            return self.history_relayed(slot, query, ask, now, sink).map(|()| None);
+            let question = Missing::History(Box::new(query.clone()), ask);
+            let asked = self.request_from_leader(slot, question, turn);
+            return asked.map(|()| None).map_err(|_| ErrorCode::LinkFull);
         }
-        self.refuses_past(&query.room, sink).map_or(Ok(()), Err)?;
-        Ok(self.history_led(query, ask, now, sink))
+        self.check_past(&query.room, turn.sink)?;
+        Ok(self.history_led(query, ask, turn))
     }
 
-    /// As `history`, where the room's hub is led here.
     pub(super) fn history_led(
         &mut self,
         query: &HistoryQuery,
         ask: Ask,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Option<HistoryPart> {
         if let Some(room) = self.rooms.find(&query.room).filter(|&room| self.rooms.waits_for_log(room)) {
             let offset = self.rooms.log_of(room).map_or(0, HubLog::last);
@@ -80,23 +87,20 @@ impl Broker {
             self.rooms.wait_for_log(Pending { offset, room, waits });
             return None;
         }
-        self.history_now(query, ask, now, sink)
+        self.history_now(query, ask, turn.now, turn.sink)
     }
 
-    /// Answers a history request that has waited for the log.
     pub(super) fn answer_waiting_history(
         &mut self,
         query: &HistoryQuery,
         ask: Ask,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
-        if let Some(part) = self.history_now(query, ask, now, sink) {
-            self.answer_history(&query.room, ask, Ok(part), sink);
+        if let Some(part) = self.history_now(query, ask, turn.now, turn.sink) {
+            self.answer_history(&query.room, ask, Ok(part), turn.sink);
         }
     }
 
-    /// As `history`, for committed records.
     fn history_now(
         &self,
         query: &HistoryQuery,
@@ -125,7 +129,7 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) -> Result<Option<bool>, ErrorCode> {
-        self.refuses_past(name, sink).map_or(Ok(()), Err)?;
+        self.check_past(name, sink)?;
         let Some(hub) = self.rooms.log_of_name(name).map(|log| log.id) else {
             return self.rooms.delete(name).map(Some);
         };
@@ -143,7 +147,6 @@ impl Broker {
         Ok(None)
     }
 
-    /// The result of a read of a log, or its error.
     pub fn log_read(
         &mut self,
         read: LogRead,
@@ -151,13 +154,14 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
+        let turn = &mut Turn { now, sink };
         match read.then.clone() {
             Then::Range(cursor) if matches!(found, Err(ErrorCode::HubClosed)) => {
                 // The hub may open again here, or elsewhere.
-                self.block_read(*cursor, read.hub, sink);
+                self.block_read(*cursor, read.hub, turn.sink);
             }
             Then::Range(cursor) => {
-                let recall = |hub, room: &[u8]| sink.recall(hub, room);
+                let recall = |hub, room: &[u8]| turn.sink.recall(hub, room);
                 let range = match found {
                     Ok(found) => self.rooms.range_found(&cursor, found, recall),
                     // Nothing is lost: the disk is slow.
@@ -165,24 +169,22 @@ impl Broker {
                     // Unreadable records are reported as a gap, and later ones are read on.
                     Err(_) => Range::lost(cursor.next.seq, read.seq_max),
                 };
-                self.answer_read(*cursor, range, now, sink);
+                self.answer_read(*cursor, range, turn);
             }
             Then::Attach(attach, from) => {
                 let attached = found.map(|found| self.rooms.attach_found(&attach, read.seq_max, &found));
                 if attached.is_err() && attach.adds {
-                    self.detach_here(attach.namespace, &attach.topic, (from, attach.revision), now, sink);
+                    self.detach_here(attach.namespace, &attach.topic, (from, attach.revision), turn);
                 }
                 if let Asker::Node { node, ask, hub } = attach.ticket.asker {
-                    self.answer_node_attach(&attach, (node, ask, hub), attached, sink);
-                } else if from == self.shard {
-                    self.attached(*attach, attached, now, sink);
+                    self.answer_node_attach(&attach, (node, ask, hub), attached, turn.sink);
                 } else {
-                    sink.send(from, Msg::Attached(Box::new((*attach, attached))));
+                    self.answer_attach(*attach, from, attached, turn);
                 }
             }
             Then::History(query, ask) => {
                 let part = found.map(|found| self.rooms.history_found(&read, &query, found));
-                self.answer_history(&query.room, ask, part, sink);
+                self.answer_history(&query.room, ask, part, turn.sink);
             }
         }
     }

@@ -4,32 +4,30 @@
 use super::Broker;
 use super::subscribe::RESUMED_TIMES;
 use super::unconfirmed::UnheldPattern;
-use crate::{Msg, Outcome, Sink, Ticket};
+use crate::{Msg, Outcome, Reply, Sink, Ticket};
 use hubsub_types::names::{Matcher, pattern_len};
 use hubsub_types::{ConnKey, ErrorCode, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// Subscribes a connection to a pattern. [`Outcome::Later`] promises one [`Answer::PatternHeld`].
     pub fn subscribe_pattern(
         &mut self,
         ticket: Ticket,
         conn: ConnKey,
         pattern: &[u8],
         sink: &mut impl Sink,
-    ) -> Outcome<Result<(), ErrorCode>> {
+    ) -> Reply<()> {
         self.hold_pattern(ticket, conn, pattern, true, sink)
     }
 
-    /// As `subscribe_pattern`, for a pattern that the connection's session had before: it was within the
-    /// limits then, and patterns that others added meanwhile do not count against it.
+    /// As `subscribe_pattern`, for a resumed session: patterns added since do not count against it.
     pub fn resume_pattern(
         &mut self,
         ticket: Ticket,
         conn: ConnKey,
         pattern: &[u8],
         sink: &mut impl Sink,
-    ) -> Outcome<Result<(), ErrorCode>> {
+    ) -> Reply<()> {
         self.hold_pattern(ticket, conn, pattern, false, sink)
     }
 
@@ -40,7 +38,7 @@ impl Broker {
         pattern: &[u8],
         is_new: bool,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<(), ErrorCode>> {
+    ) -> Reply<()> {
         if pattern_len(pattern) as u64 > self.limits.pattern_bytes_max {
             return Outcome::Now(Err(ErrorCode::PatternLength));
         }
@@ -80,8 +78,7 @@ impl Broker {
         Outcome::Later
     }
 
-    /// Whether the search cost with this pattern stays within `patterns_search_max`; always true for a
-    /// pattern without a search.
+    /// Whether the search cost with this pattern stays within `patterns_search_max`.
     pub(super) fn has_search_for(&self, pattern: &[u8]) -> bool {
         let Matcher::Glob(glob) = Matcher::of_pattern(pattern) else { return true };
         let search = glob.search();
@@ -105,7 +102,6 @@ impl Broker {
         true
     }
 
-    #[must_use]
     pub fn patterns_of(&self, conn: ConnKey) -> Vec<Arc<[u8]>> {
         let ids = self.clients.get(conn.index).pattern_ids();
         ids.map(|id| Arc::clone(&self.patterns.get(id).source)).collect()
@@ -120,8 +116,7 @@ impl Broker {
         self.announce_dropped(&source, sink);
     }
 
-    /// A pattern or group gains a subscriber on this shard: notifies all other shards and nodes. Returns
-    /// whether no response is needed; otherwise [`Answer::PatternHeld`] follows.
+    /// Notifies all of a new subscriber here. If false, [`Answer::PatternHeld`] follows.
     pub(super) fn announce_added(
         &mut self,
         ticket: Ticket,

@@ -2,12 +2,12 @@
 //! room is led the record gets its position ([`super::commit`]) and is delivered to all shards and nodes with
 //! interest ([`super::delivery`]).
 
-use super::Broker;
 use super::relay::Gone;
+use super::{Broker, Turn};
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
 use crate::traces::StepKind;
-use crate::{Answer, Asker, Msg, Now, Outcome, Published, Sink, Ticket};
+use crate::{Answer, Asker, Msg, Now, Outcome, Published, Reply, Sink, Ticket};
 use hubsub_message::{Headers, Namespace, Producer, Record};
 use hubsub_types::{Class, ErrorCode, Qos, ShardId};
 use std::sync::Arc;
@@ -19,7 +19,6 @@ pub struct Draft<'a> {
     pub payload: &'a [u8],
     pub headers: Headers,
     pub publisher: Publisher<'a>,
-    /// The producer that numbered it, if any.
     pub producer: Option<Producer>,
     /// Highest QoS with which the publisher wants it delivered; see [`Qos::ExactlyOnce`].
     pub qos: Qos,
@@ -34,40 +33,35 @@ pub enum Publisher<'a> {
     /// A name that is sent with the record even where history does not store it: a subscriber of that name
     /// does not get the record. It is a name as records carry it, see [`crate::publisher_name`].
     Told(&'a str),
-    /// A connection of this shard.
     Conn(u32),
 }
 
-/// A record as a client published it, or as another shard sent it.
 pub(super) enum Body<'a> {
     Draft(Draft<'a>),
     Record(Arc<Record>),
 }
 
-/// The destination of a publish.
 enum Route {
     /// This process leads the room, and nothing waits for it: it is committed now.
     Here(TopicId),
     /// The home of the room's hub, with this slot, is this shard: it waits for another leader, or for earlier
     /// publishes.
     Waits(u16),
-    /// The home is another shard, which is sent the revision by which this shard knows the room.
     Shard(ShardId, u64),
     /// This shard knows no place of the room, or one that has changed.
     Unknown(TopicId),
 }
 
 impl Broker {
-    /// A publish from a connection of this shard. [`Outcome::Later`] promises
-    /// one [`Answer::Published`] to the ticket's asker.
+    /// A publish of a connection of this shard. [`Outcome::Later`] promises an [`Answer::Published`].
     pub fn publish(
         &mut self,
         ticket: Ticket,
         draft: Draft<'_>,
         now: Now,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<Published, ErrorCode>> {
-        self.publish_body(ticket, Body::Draft(draft), now, sink)
+    ) -> Reply<Published> {
+        self.publish_body(ticket, Body::Draft(draft), &mut Turn { now, sink })
     }
 
     /// As `publish`, for a finished record: avoids a copy of a long payload.
@@ -77,8 +71,8 @@ impl Broker {
         record: Record,
         now: Now,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<Published, ErrorCode>> {
-        self.publish_body(ticket, Body::Record(Arc::new(record)), now, sink)
+    ) -> Reply<Published> {
+        self.publish_body(ticket, Body::Record(Arc::new(record)), &mut Turn { now, sink })
     }
 
     #[inline]
@@ -86,24 +80,21 @@ impl Broker {
         &mut self,
         ticket: Ticket,
         body: Body<'_>,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<Published, ErrorCode>> {
+        turn: &mut Turn<impl Sink>,
+    ) -> Reply<Published> {
         if self.traces.is_on() {
-            return self.publish_traced(ticket, body, now, sink);
+            return self.publish_traced(ticket, body, turn.now, turn.sink);
         }
-        self.publish_routed(ticket, body, now, sink)
+        self.publish_routed(ticket, body, turn)
     }
 
-    /// Checks a publish and takes it to where its room is led.
     #[inline]
     pub(super) fn publish_routed(
         &mut self,
         ticket: Ticket,
         body: Body<'_>,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<Published, ErrorCode>> {
+        turn: &mut Turn<impl Sink>,
+    ) -> Reply<Published> {
         let (namespace, topic, payload_bytes, is_numbered, retain) = match &body {
             Body::Draft(draft) => {
                 let is_numbered = draft.producer.is_some();
@@ -136,52 +127,51 @@ impl Broker {
         if let Asker::Client { conn, .. } = ticket.asker
             && !matches!(&body, Body::Draft(Draft { publisher: Publisher::Name(_), .. }))
         {
-            self.count_publish(conn.index, id, now);
+            self.count_publish(conn.index, id, turn.now);
         }
-        let id = match self.route_of(id, shard, now, sink) {
+        let id = match self.route_of(id, shard, turn) {
             Route::Here(id) => id,
             Route::Waits(slot) => {
-                let record = own(body, names_publishers, sink);
-                return self.forward(ticket, slot, record, now, sink);
+                let record = own(body, names_publishers, turn.sink);
+                return self.forward(ticket, slot, record, turn);
             }
             Route::Shard(shard, revision) => {
-                let record = own(body, names_publishers, sink);
+                let record = own(body, names_publishers, turn.sink);
                 if self.traces.is_on() {
-                    self.trace_step(ticket, StepKind::SentToShard(shard), sink);
+                    self.trace_step(ticket, StepKind::SentToShard(shard), turn.sink);
                 }
-                sink.send(shard, Msg::Publish(ticket, record, revision));
+                turn.sink.send(shard, Msg::Publish(ticket, record, revision));
                 return Outcome::Later;
             }
             Route::Unknown(id) => {
-                let record = own(body, names_publishers, sink);
-                return self.miss_publish(ticket, id, record, now, sink);
+                let record = own(body, names_publishers, turn.sink);
+                return self.miss_publish(ticket, id, record, turn);
             }
         };
         if is_delayed || (!is_logged && (retain || keeps_latest || self.backlog.is_blocked())) {
-            let record = own(body, names_publishers, sink);
-            self.lead(ticket, id, record, now, sink);
+            let record = own(body, names_publishers, turn.sink);
+            self.lead(ticket, id, record, turn);
             return Outcome::Later;
         }
         if is_logged {
-            let record = own(body, names_publishers, sink);
-            return match self.append(ticket, id, record, now, sink) {
+            let record = own(body, names_publishers, turn.sink);
+            return match self.append(ticket, id, record, turn) {
                 Ok(Outcome::Later) => Outcome::Later,
                 Ok(Outcome::Now(published)) => Outcome::Now(Ok(published)),
                 Err(refused) => Outcome::Now(Err(refused)),
             };
         }
-        match self.commit(id, body, now, sink) {
+        match self.commit(id, body, turn) {
             Ok(published) => Outcome::Now(published),
             Err(record) => {
-                self.block_publish(ticket, record, sink);
+                self.block_publish(ticket, record, turn.sink);
                 Outcome::Later
             }
         }
     }
 
-    /// The destination of a publish to a topic whose room this shard has on `shard`.
     #[inline]
-    fn route_of(&mut self, id: TopicId, shard: ShardId, now: Now, sink: &mut impl Sink) -> Route {
+    fn route_of(&mut self, id: TopicId, shard: ShardId, turn: &mut Turn<impl Sink>) -> Route {
         if shard == self.shard && self.relay.is_alone {
             return Route::Here(id);
         }
@@ -192,19 +182,19 @@ impl Broker {
         if shard != self.shard {
             return Route::Shard(shard, revision);
         }
-        match self.at_home(id, revision, now, sink) {
-            Ok((_, slot)) if self.waits(slot, sink) => Route::Waits(slot),
+        match self.at_home(id, revision, turn) {
+            Ok((_, slot)) if self.waits(slot, turn.sink) => Route::Waits(slot),
             Ok((id, _)) => Route::Here(id),
-            Err((id, _)) => self.route_of_gone(id, now, sink),
+            Err((id, _)) => self.route_of_gone(id, turn),
         }
     }
 
     /// As `route_of`, where the room is at this home no more: this shard leaves it.
     #[cold]
-    fn route_of_gone(&mut self, id: TopicId, now: Now, sink: &mut impl Sink) -> Route {
+    fn route_of_gone(&mut self, id: TopicId, turn: &mut Turn<impl Sink>) -> Route {
         let (namespace, name) = self.key_of(id);
         let room = self.room_of(&name);
-        self.leave_room(&room, self.shard, now, sink);
+        self.leave_room(&room, self.shard, turn);
         // Closing a room looks up other topics, which may have evicted this one.
         Route::Unknown(self.topics.intern(namespace, &name))
     }
@@ -213,76 +203,62 @@ impl Broker {
         self.class_of(namespace, topic).durability.is_logged()
     }
 
-    /// The class of a topic's room, as this shard knows it.
     #[must_use]
     pub fn class_of(&mut self, namespace: Namespace, topic: &[u8]) -> &Class {
         let id = self.topics.intern(namespace, topic);
         self.classes.get(self.topics.get(id).class)
     }
 
-    /// Handles a publish of another shard whose hub is here. `revision` is the one by which that shard knows
-    /// the room. The reply follows later.
+    /// A publish of a shard that knows the room by `revision`; its hub is here. The reply follows later.
     pub(super) fn lead_for_shard(
         &mut self,
         ticket: Ticket,
         record: Arc<Record>,
         revision: u64,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         let id = self.topics.intern(record.namespace, record.topic());
-        match self.at_home(id, revision, now, sink) {
-            Ok(_) if self.is_to_leave(ticket.shard, &record) => {
-                self.requeue_publish(ticket, record, now, sink)
-            }
-            Ok((id, slot)) => self.lead_or_forward(ticket, (id, slot), record, now, sink),
-            Err((_, Gone::Moved)) => self.requeue_publish(ticket, record, now, sink),
-            Err((_, Gone::Elsewhere)) => self.lead_elsewhere(ticket, record, now, sink),
+        match self.at_home(id, revision, turn) {
+            Ok(_) if self.is_to_leave(ticket.shard, &record) => self.requeue_publish(ticket, record, turn),
+            Ok((id, slot)) => self.lead_or_forward(ticket, (id, slot), record, turn),
+            Err((_, Gone::Moved)) => self.requeue_publish(ticket, record, turn),
+            Err((_, Gone::Elsewhere)) => self.lead_elsewhere(ticket, record, turn),
         }
     }
 
-    /// Handles a publish to a topic whose room is in the hub with this slot.
     #[inline]
     pub(super) fn lead_or_forward(
         &mut self,
         ticket: Ticket,
         (id, slot): (TopicId, u16),
         record: Arc<Record>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
-        if self.waits(slot, sink) {
-            return self.forward_or_refuse(ticket, slot, record, now, sink);
+        if self.waits(slot, turn.sink) {
+            return self.forward_or_refuse(ticket, slot, record, turn);
         }
-        self.lead(ticket, id, record, now, sink);
+        self.lead(ticket, id, record, turn);
     }
 
-    /// Commits a publish to a room that is led here, after the delay of its class.
-    fn lead(&mut self, ticket: Ticket, id: TopicId, record: Arc<Record>, now: Now, sink: &mut impl Sink) {
+    fn lead(&mut self, ticket: Ticket, id: TopicId, record: Arc<Record>, turn: &mut Turn<impl Sink>) {
         let delay_ms = self.classes.get(self.topics.get(id).class).commit_delay_ms;
         if delay_ms > 0 {
             if self.traces.is_on() {
-                self.trace_step(ticket, StepKind::Waits, sink);
+                self.trace_step(ticket, StepKind::Waits, turn.sink);
             }
-            self.backlog.delay(now.mono_ms + delay_ms, ticket, record);
+            self.backlog.delay(turn.now.mono_ms + delay_ms, ticket, record);
         } else {
-            self.commit_led(ticket, id, record, now, sink);
+            self.commit_led(ticket, id, record, turn);
         }
     }
 
     /// The delay of a publish has passed: commits it, or forwards it if its hub is led elsewhere now.
-    pub(super) fn commit_delayed(
-        &mut self,
-        ticket: Ticket,
-        record: Arc<Record>,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
+    pub(super) fn commit_delayed(&mut self, ticket: Ticket, record: Arc<Record>, turn: &mut Turn<impl Sink>) {
         let id = self.topics.intern(record.namespace, record.topic());
         match self.slot_of_topic(id) {
-            None => self.publish_elsewhere(ticket, record, now, sink),
-            Some(slot) if self.waits(slot, sink) => self.forward_or_refuse(ticket, slot, record, now, sink),
-            Some(_) => self.commit_led(ticket, id, record, now, sink),
+            None => self.publish_elsewhere(ticket, record, turn),
+            Some(slot) if self.waits(slot, turn.sink) => self.forward_or_refuse(ticket, slot, record, turn),
+            Some(_) => self.commit_led(ticket, id, record, turn),
         }
     }
 
@@ -292,24 +268,23 @@ impl Broker {
         ticket: Ticket,
         id: TopicId,
         record: Arc<Record>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         if self.is_gone(id) {
-            return self.publish_elsewhere(ticket, record, now, sink);
+            return self.publish_elsewhere(ticket, record, turn);
         }
         if self.classes.get(self.topics.get(id).class).durability.is_logged() {
-            return match self.append(ticket, id, record, now, sink) {
+            return match self.append(ticket, id, record, turn) {
                 Ok(Outcome::Later) => {}
-                Ok(Outcome::Now(published)) => self.answer_publish(ticket, Ok(published), sink),
-                Err(refused) => self.answer_publish(ticket, Err(refused), sink),
+                Ok(Outcome::Now(published)) => self.answer_publish(ticket, Ok(published), turn.sink),
+                Err(refused) => self.answer_publish(ticket, Err(refused), turn.sink),
             };
         }
         if self.backlog.is_blocked() {
-            return self.block_publish(ticket, record, sink);
+            return self.block_publish(ticket, record, turn.sink);
         }
-        if let Err(record) = self.commit_and_answer(ticket, id, record, now, sink) {
-            self.block_publish(ticket, record, sink);
+        if let Err(record) = self.commit_and_answer(ticket, id, record, turn) {
+            self.block_publish(ticket, record, turn.sink);
         }
     }
 
@@ -321,25 +296,23 @@ impl Broker {
         self.backlog.block(ticket, record);
     }
 
-    /// Commits and replies to the publisher; for a retained record only once its entry is written. Returns
-    /// the record as `commit` does.
+    /// As `commit`, and replies to the publisher: for a retained record once its entry is written.
     pub(super) fn commit_and_answer(
         &mut self,
         ticket: Ticket,
         id: TopicId,
         record: Arc<Record>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Result<(), Arc<Record>> {
         let retained = record.retain.then(|| Arc::clone(&record));
-        let published = self.commit(id, Body::Record(record), now, sink)?;
+        let published = self.commit(id, Body::Record(record), turn)?;
         match (retained, published) {
             (Some(mut record), Ok(published)) => {
                 let kept = Arc::make_mut(&mut record);
-                (kept.position, kept.timestamp_us) = (published.position, now.wall_us);
-                self.retain(ticket, published, kept, now, sink);
+                (kept.position, kept.timestamp_us) = (published.position, turn.now.wall_us);
+                self.retain(ticket, published, kept, turn);
             }
-            (_, published) => self.answer_publish(ticket, published, sink),
+            (_, published) => self.answer_publish(ticket, published, turn.sink),
         }
         Ok(())
     }

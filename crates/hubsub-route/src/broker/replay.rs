@@ -1,6 +1,6 @@
 //! Lagging subscriptions read from history as their connection's output drains (see `cursors`).
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::cursors::{CURSORS_MAX, CursorKey, Cursors, Key, Range, Read};
 use crate::hubread::HubRead;
 use crate::logread::Known;
@@ -8,19 +8,16 @@ use crate::ring::NOWHERE;
 use crate::{Delivery, Gap, Msg, Now, Sink, Via};
 use hubsub_types::{ConnKey, Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 
-/// Bytes per read of a cursor.
 const READ_BYTES: usize = 64 * 1024;
 
 /// Reads of hubs that left this node and may return, or that are not known here yet.
 #[derive(Default)]
 pub(super) struct BlockedReads {
-    /// Reads of cursors, with the hub of their room.
     rooms: Vec<(HubId, Read)>,
     pub(super) hubs: Vec<HubRead>,
 }
 
 impl Broker {
-    /// A connection's output has room again: its cursors continue to read.
     pub fn drained(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
         while sink.wants_replay(conn.index) {
             let Some(read) = self.next_read(conn) else {
@@ -42,7 +39,7 @@ impl Broker {
                 sink.send(shard, Msg::Read(Box::new(read)));
                 return;
             }
-            let Some((read, range)) = self.read_led(read, now, sink) else { return };
+            let Some((read, range)) = self.read_led(read, &mut Turn { now, sink }) else { return };
             let goes_on = self.replay(&read, range, sink);
             if !goes_on {
                 return;
@@ -51,53 +48,51 @@ impl Broker {
     }
 
     /// Reads for a cursor at the home of the room's hub: returns the records, or none if they come later.
-    fn read_led(&mut self, read: Read, now: Now, sink: &mut impl Sink) -> Option<(Read, Range)> {
+    fn read_led(&mut self, read: Read, turn: &mut Turn<impl Sink>) -> Option<(Read, Range)> {
         let name = read.room_name(&self.classes);
         if self.is_read_elsewhere(&name) {
             return Some((read, Range::gone(Epoch(0))));
         }
         if let Some(slot) = self.relayed_slot(&name) {
-            self.read_relayed(slot, read, sink);
+            self.read_relayed(slot, read, turn.sink);
             return None;
         }
         let log = self.rooms.log_of_name(&name);
         if let Some(hub) =
-            log.map(|log| log.id).filter(|&hub| sink.log_refuses(hub) == Some(ErrorCode::HubClosed))
+            log.map(|log| log.id).filter(|&hub| turn.sink.log_refuses(hub) == Some(ErrorCode::HubClosed))
         {
-            self.block_read(read, hub, sink);
+            self.block_read(read, hub, turn.sink);
             return None;
         }
-        match self.rooms.range(&read, now, |hub, room| sink.recall(hub, room)) {
+        match self.rooms.range(&read, turn.now, |hub, room| turn.sink.recall(hub, room)) {
             Known::Here(range) => Some((read, range)),
             Known::InLog(ask) => {
-                sink.read_log(ask);
+                turn.sink.read_log(ask);
                 None
             }
         }
     }
 
     /// As `read_led`, for a connection of any shard, or a node.
-    pub(super) fn read_here(&mut self, read: Read, now: Now, sink: &mut impl Sink) {
-        if let Some((read, range)) = self.read_led(read, now, sink) {
-            self.answer_read(read, range, now, sink);
+    pub(super) fn read_here(&mut self, read: Read, turn: &mut Turn<impl Sink>) {
+        if let Some((read, range)) = self.read_led(read, turn) {
+            self.answer_read(read, range, turn);
         }
     }
 
-    /// Passes records to the requester.
-    pub(super) fn answer_read(&mut self, read: Read, range: Range, now: Now, sink: &mut impl Sink) {
+    pub(super) fn answer_read(&mut self, read: Read, range: Range, turn: &mut Turn<impl Sink>) {
         if Broker::is_consumers(&read) {
-            self.consumer_range(&read, range, now, sink);
+            self.consumer_range(&read, range, turn);
         } else if read.of.is_some() {
-            self.answer_node_read(&read, range, sink);
+            self.answer_node_read(&read, range, turn.sink);
         } else if read.from != self.shard {
-            sink.send(read.from, Msg::Range(Box::new((read, range))));
-        } else if self.replay(&read, range, sink) {
-            self.drained(read.conn, now, sink);
+            turn.sink.send(read.from, Msg::Range(Box::new((read, range))));
+        } else if self.replay(&read, range, turn.sink) {
+            self.drained(read.conn, turn.now, turn.sink);
         }
     }
 
-    /// Blocks a read of a hub that left this node until the hub is open again; another node repeats its
-    /// request.
+    /// Blocks a read of a hub that left this node until it is open again; another node repeats its request.
     pub(super) fn block_read(&mut self, read: Read, hub: HubId, sink: &mut impl Sink) {
         match &read.of {
             Some(of) => self.relay.deny((of.node, of.hub), of.ask, ErrorCode::HubClosed, sink),
@@ -113,7 +108,7 @@ impl Broker {
     }
 
     /// Resumes reads of hubs that are open now, or of hubs that another node leads now.
-    pub(super) fn retry_blocked_reads(&mut self, now: Now, sink: &mut impl Sink) {
+    pub(super) fn retry_blocked_reads(&mut self, turn: &mut Turn<impl Sink>) {
         if self.blocked_reads.rooms.is_empty() {
             return;
         }
@@ -122,10 +117,10 @@ impl Broker {
                 continue;
             }
             let is_here = self.relayed_slot(&read.room_name(&self.classes)).is_none();
-            if is_here && sink.log_refuses(hub) == Some(ErrorCode::HubClosed) {
+            if is_here && turn.sink.log_refuses(hub) == Some(ErrorCode::HubClosed) {
                 self.blocked_reads.rooms.push((hub, read));
             } else {
-                self.read_here(read, now, sink);
+                self.read_here(read, turn);
             }
         }
     }
@@ -150,8 +145,7 @@ impl Broker {
         self.topics.get(id).shard
     }
 
-    /// Subscribers of a topic here, and of matching patterns, will not get these records. Cursors that catch
-    /// up detect the gap themselves.
+    /// Subscribers here will not get these records. Cursors that catch up detect the gap themselves.
     pub(super) fn gap_here(&mut self, gap: &Gap, sink: &mut impl Sink) {
         let Gap { namespace, ref topic, from, to } = *gap;
         let id = self.topics.intern(namespace, topic);
@@ -176,8 +170,7 @@ impl Broker {
         }
     }
 
-    /// Delivers records that a cursor requested to its connection. Returns whether the connection accepts
-    /// more.
+    /// Delivers records that a cursor requested; returns whether the connection accepts more.
     pub(super) fn replay(&mut self, read: &Read, range: Range, sink: &mut impl Sink) -> bool {
         let conn = read.conn.index;
         if !self.clients.has(read.conn) {

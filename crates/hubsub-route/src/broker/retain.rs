@@ -8,10 +8,10 @@
 //! Invariant: a record that was committed before a reader's subscription began is in the entry that it reads,
 //! or a later record is.
 
-use super::{Broker, Draft, Publisher};
+use super::{Broker, Draft, Publisher, Turn};
 use crate::rooms::RoomHandle;
 use crate::rows::{self, Kept};
-use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
+use crate::{Asker, Outcome, Published, Reply, Sink, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_message::{NodeMessage, Record};
@@ -21,33 +21,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Entries that are being written, and the requests that wait for them.
 #[derive(Default)]
 pub(super) struct Retaining {
-    /// The number of the last entry that this shard wrote.
     last: u64,
-    /// Entries in flight, by number.
     in_flight: BTreeMap<u64, Writing>,
-    /// The number of entries in flight per topic.
     topics: HashMap<Arc<[u8]>, u32, RandomState>,
-    /// Requests that wait for all entries up to a number.
     waits: Vec<(u64, Waits)>,
 }
 
-/// A record whose entry is in flight.
 pub(super) struct Writing {
     ticket: Ticket,
     published: Published,
     topic: Arc<[u8]>,
 }
 
-/// A request that waits for entries.
 pub(super) enum Waits {
-    /// A count of subscribers, which is returned then.
     Count(Ticket, Result<u64, ErrorCode>),
-    /// A repeat of a record whose entry may be in flight.
     Repeat(Ticket, Published),
-    /// A flush barrier of a shard.
     All(ShardId, u32),
 }
 
@@ -60,7 +50,6 @@ impl Retaining {
         self.last
     }
 
-    /// An entry was written, or refused.
     fn end(&mut self, number: u64) -> Option<Writing> {
         let entry = self.in_flight.remove(&number)?;
         if let Some(count) = self.topics.get_mut(&entry.topic) {
@@ -81,7 +70,6 @@ impl Retaining {
         None
     }
 
-    /// Removes and returns the requests whose entries are written, in order.
     fn take_done(&mut self) -> Vec<Waits> {
         let first = self.in_flight.keys().next().copied().unwrap_or(u64::MAX);
         let waits = std::mem::take(&mut self.waits).into_iter();
@@ -92,7 +80,6 @@ impl Retaining {
 }
 
 impl Broker {
-    /// Whether a topic is within `topic_bytes_max`.
     pub(super) fn topic_fits(&self, topic: &[u8]) -> bool {
         topic_fits(topic, self.limits.topic_bytes_max)
     }
@@ -125,17 +112,15 @@ impl Broker {
         if is_refused { Err(ErrorCode::TooManyRetained) } else { Ok(true) }
     }
 
-    /// A retained record is committed: writes its entry, then answers its publisher.
     pub(super) fn retain(
         &mut self,
         ticket: Ticket,
         published: Published,
         record: &Record,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         if self.rows_class().is_none() {
-            return self.answer_publish(ticket, Ok(published), sink);
+            return self.answer_publish(ticket, Ok(published), turn.sink);
         }
         let number = self.retaining.begin(Writing { ticket, published, topic: record.topic().into() });
         self.rooms.row_totals().in_flight.fetch_add(1, Ordering::SeqCst);
@@ -150,12 +135,11 @@ impl Broker {
             retain: false,
         };
         let ticket = Ticket { shard: self.shard, asker: Asker::Row(number) };
-        if let Outcome::Now(outcome) = self.publish(ticket, draft, now, sink) {
-            self.entry_written(number, outcome, sink);
+        if let Outcome::Now(outcome) = self.publish(ticket, draft, turn.now, turn.sink) {
+            self.entry_written(number, outcome, turn.sink);
         }
     }
 
-    /// The outcome of writing an entry.
     pub(super) fn entry_written(
         &mut self,
         number: u64,
@@ -171,7 +155,6 @@ impl Broker {
         }
     }
 
-    /// The entries for which a request waited are written.
     pub(super) fn answer_waiting(&mut self, waits: Waits, sink: &mut impl Sink) {
         match waits {
             Waits::Count(ticket, count) => self.answer_waiting_count(ticket, count, sink),
@@ -180,23 +163,19 @@ impl Broker {
         }
     }
 
-    // -- waiting for entries in flight --
-
-    /// Answers a repeat of a record that was just committed.
     pub(super) fn answer_repeat(&mut self, ticket: Ticket, published: Published, sink: &mut impl Sink) {
         if let Some(waits) = self.retaining.wait(Waits::Repeat(ticket, published)) {
             self.answer_waiting(waits, sink);
         }
     }
 
-    /// Returns the count of subscribers to a topic that is led here: at once, or when the entries of the
-    /// topic that are in flight now are written.
+    /// A count of subscribers, at once or when the topic's entries that are in flight now are written.
     pub(super) fn count_settled(
         &mut self,
         ticket: Ticket,
         topic: &[u8],
         count: Result<u64, ErrorCode>,
-    ) -> Outcome<Result<u64, ErrorCode>> {
+    ) -> Reply<u64> {
         if !self.retaining.topics.contains_key(topic) {
             return Outcome::Now(count);
         }

@@ -1,22 +1,20 @@
 //! Subscriptions: from the edge to the hub and back. A subscription is live only after the hub has confirmed
 //! it (docs/adr/0005).
 
-use super::Broker;
 use super::clients::stores_names;
+use super::{Broker, Turn};
 use crate::cursors::{CursorKey, Key};
 use crate::logread::Known;
 use crate::ring::NOWHERE;
 use crate::topics::TopicId;
-use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Sink, Start, Ticket};
+use crate::{Answer, Asker, Attach, Attached, CloseReason, Msg, Now, Outcome, Reply, Sink, Start, Ticket};
 use hubsub_message::Namespace;
-use hubsub_types::{ConnKey, ErrorCode, Position, Protocol, ShardId};
+use hubsub_types::{ConnKey, ErrorCode, Position, Protocol};
 use std::sync::Arc;
 
-/// Resumed sessions may use up to this multiple of `patterns_max`, `patterns_bytes_max` and
-/// `subscription_bytes_shard_max`.
+/// Resumed sessions may use this multiple of the limits of patterns and of bytes of subscriptions.
 pub(super) const RESUMED_TIMES: u64 = 2;
 
-/// A subscription that a connection requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish<'a> {
     pub topic: &'a [u8],
@@ -30,23 +28,23 @@ impl Broker {
         self.clients.add(conn);
     }
 
-    /// Registers the node's internal client.
     pub fn connected_itself(&mut self, conn: ConnKey) {
         self.connected(conn);
         self.clients.set_internal(conn.index);
     }
 
-    /// Removes a connection with all its subscriptions.
     pub fn disconnected(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
         self.cursors.remove_conn(conn.index);
         let client = self.clients.take(conn.index);
         for &id in client.topics.as_slice() {
-            self.drop_subscription((conn.index, client.protocol), id, now, sink);
+            self.drop_subscription((conn.index, client.protocol), id, &mut Turn { now, sink });
         }
         for id in client.pattern_ids() {
             self.drop_pattern(conn.index, id, sink);
         }
-        self.leave_groups(conn.index, sink);
+        for id in self.groups.leave_all(conn.index) {
+            self.drop_member(id, sink);
+        }
     }
 
     /// Subscribes a connection to a topic. [`Outcome::Later`] promises one [`Answer::Attached`]. A repeated
@@ -58,12 +56,11 @@ impl Broker {
         wish: Wish<'_>,
         now: Now,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<Attached, ErrorCode>> {
-        self.add_topic(ticket, (conn, true), wish, now, sink)
+    ) -> Reply<Attached> {
+        self.add_topic(ticket, (conn, true), wish, &mut Turn { now, sink })
     }
 
-    /// As `subscribe`, for a subscription that a session had before its client went offline: subscriptions
-    /// that others added meanwhile do not count against it.
+    /// As `subscribe`, for a resumed session: subscriptions added since do not count against it.
     pub fn resume(
         &mut self,
         ticket: Ticket,
@@ -71,8 +68,8 @@ impl Broker {
         wish: Wish<'_>,
         now: Now,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<Attached, ErrorCode>> {
-        self.add_topic(ticket, (conn, false), wish, now, sink)
+    ) -> Reply<Attached> {
+        self.add_topic(ticket, (conn, false), wish, &mut Turn { now, sink })
     }
 
     fn add_topic(
@@ -80,9 +77,8 @@ impl Broker {
         ticket: Ticket,
         (conn, is_new): (ConnKey, bool),
         wish: Wish<'_>,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<Attached, ErrorCode>> {
+        turn: &mut Turn<impl Sink>,
+    ) -> Reply<Attached> {
         let Wish { namespace, topic, start } = wish;
         if !self.topic_fits(topic) {
             return Outcome::Now(Err(ErrorCode::TopicLength));
@@ -103,7 +99,7 @@ impl Broker {
             let is_kept = !self.topics.get(id).subs.is_empty();
             if self.is_full(conn) {
                 return Outcome::Now(Err(ErrorCode::TooManySubscriptions));
-            } else if !self.has_bytes_for(conn, topic.len(), (is_kept, is_new), sink) {
+            } else if !self.has_bytes_for(conn, topic.len(), (is_kept, is_new), turn.sink) {
                 return Outcome::Now(Err(ErrorCode::SubscriptionBytes));
             }
         }
@@ -111,9 +107,9 @@ impl Broker {
         let (shard, revision) = (self.topics.get(id).shard, self.topics.revision(id));
         if shard == NOWHERE {
             self.found(id);
-        } else if shard == self.shard && self.at_home(id, revision, now, sink).is_err() {
+        } else if shard == self.shard && self.at_home(id, revision, turn).is_err() {
             let room = self.room_of(topic);
-            self.leave_room(&room, self.shard, now, sink);
+            self.leave_room(&room, self.shard, turn);
         }
         let id = self.topics.intern(namespace, topic);
         let (shard, revision) = (self.topics.get(id).shard, self.topics.revision(id));
@@ -123,41 +119,39 @@ impl Broker {
             // interest that is about to end, and later ones would then be missing.
             let key = CursorKey { pattern: None, namespace, topic: Arc::clone(&name) };
             if !self.cursors.set(conn.index, key, None) {
-                sink.close(conn.index, CloseReason::TooManyCursors);
+                turn.sink.close(conn.index, CloseReason::TooManyCursors);
             }
         }
         if adds {
-            let protocol = self.clients.count_name(conn.index, name.len(), sink);
+            let protocol = self.clients.count_name(conn.index, name.len(), turn.sink);
             let client = self.clients.get_mut(conn.index);
             client.topics.insert(id);
             client.shard_topics += u32::from(namespace == Namespace::Shard);
             self.topics.subscribe(id, conn.index);
             self.count_subscription(id, protocol, true);
         }
-        let (topic, home, left) = (name, shard, None);
         let attach = Attach {
             ticket,
             conn: conn.index,
             namespace,
-            topic,
+            topic: name,
             start,
             adds,
             id: self.unconfirmed.next_id(),
-            home,
+            home: shard,
             revision,
-            left,
+            left: None,
         };
         if shard != self.shard {
             self.unconfirmed.add_attach(id, &attach);
-            if shard == NOWHERE {
-                self.miss_attach(id, attach, now, sink);
-                return Outcome::Later;
+            match shard {
+                NOWHERE => self.miss_attach(id, attach, turn),
+                _ => turn.sink.send(shard, Msg::Attach(Box::new(attach))),
             }
-            sink.send(shard, Msg::Attach(Box::new(attach)));
             return Outcome::Later;
         }
         if let Some(slot) = relayed {
-            return match self.attach_relayed(slot, &attach, self.shard, now, sink) {
+            return match self.attach_relayed(slot, &attach, self.shard, turn) {
                 Some(attached) => {
                     self.confirm(conn, &attach, &attached);
                     Outcome::Now(attached)
@@ -168,23 +162,17 @@ impl Broker {
                 }
             };
         }
-        let recall = |hub, room: &[u8]| sink.recall(hub, room);
-        let known = match self.refuses_start(&attach, sink) {
-            Some(refused) => Err(refused),
-            None => self.rooms.attach(&attach, self.shard, now, recall),
-        };
+        let known = self.attach_led(&attach, self.shard, turn).map(|(known, room)| {
+            self.topics.get_mut(id).room = room;
+            known
+        });
         let attached = match known {
-            Ok((attached, room)) => {
-                self.topics.get_mut(id).room = room;
-                match attached {
-                    Known::Here(attached) => Ok(attached),
-                    Known::InLog(ask) => {
-                        self.unconfirmed.add_attach(id, &attach);
-                        sink.read_log(ask);
-                        return Outcome::Later;
-                    }
-                }
+            Ok(Known::InLog(ask)) => {
+                self.unconfirmed.add_attach(id, &attach);
+                turn.sink.read_log(ask);
+                return Outcome::Later;
             }
+            Ok(Known::Here(attached)) => Ok(attached),
             Err(refused) => Err(refused),
         };
         self.confirm(conn, &attach, &attached);
@@ -203,7 +191,7 @@ impl Broker {
         after: Position,
         now: Now,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<Attached, ErrorCode>> {
+    ) -> Reply<Attached> {
         let namespace = Namespace::Global;
         let key = CursorKey { pattern: None, namespace, topic: topic.into() };
         if !self.cursors.set(conn.index, key, None) {
@@ -237,17 +225,14 @@ impl Broker {
         self.clients.uncount_name(conn.index, topic.len());
         self.cursors.remove(conn.index, Key(None, namespace, topic));
         let protocol = self.clients.get(conn.index).protocol;
-        self.drop_subscription((conn.index, protocol), id, now, sink);
+        self.drop_subscription((conn.index, protocol), id, &mut Turn { now, sink });
         true
     }
 
-    /// Numbers of a connection's subscriptions: topics, patterns, shard channels.
-    #[must_use]
     pub fn counts(&self, conn: ConnKey) -> (usize, usize, usize) {
         self.clients.get(conn.index).counts()
     }
 
-    #[must_use]
     pub fn topics_of(&self, conn: ConnKey, namespace: Namespace) -> Vec<Arc<[u8]>> {
         let ids = self.clients.get(conn.index).topics.as_slice();
         let topics = ids.iter().map(|&id| self.topics.get(id));
@@ -279,7 +264,6 @@ impl Broker {
     }
 
     /// Bytes of names of subscriptions: of each topic once, and of all names that clients store themselves.
-    #[must_use]
     pub fn subscription_bytes(&self) -> u64 {
         self.topics.subscribed_bytes() + self.clients.stored_name_bytes()
     }
@@ -295,8 +279,7 @@ impl Broker {
         &mut self,
         (conn, protocol): (u32, Option<Protocol>),
         id: TopicId,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         self.count_subscription(id, protocol, false);
         let topic = self.topics.get(id);
@@ -306,24 +289,7 @@ impl Broker {
         if !self.unconfirmed.cancel(conn, id)
             && let Some((shard, revision)) = counted
         {
-            self.take_back(shard, namespace, name, revision, now, sink);
-        }
-    }
-
-    /// Notifies the hub that a subscription has ended.
-    pub(super) fn take_back(
-        &mut self,
-        shard: ShardId,
-        namespace: Namespace,
-        topic: Arc<[u8]>,
-        revision: u64,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
-        if shard == self.shard {
-            self.detach_here(namespace, &topic, (self.shard, revision), now, sink);
-        } else {
-            sink.send(shard, Msg::Detach(self.shard, namespace, topic, revision));
+            self.pass(shard, Msg::Detach(self.shard, namespace, name, revision), turn);
         }
     }
 
@@ -332,41 +298,39 @@ impl Broker {
         &mut self,
         attach: Attach,
         attached: Result<Attached, ErrorCode>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         let Asker::Client { conn, .. } = attach.ticket.asker else { return };
         if attached == Err(ErrorCode::HubDiffers) {
-            return self.attach_again(attach, now, sink);
+            return self.attach_again(attach, turn);
         }
         let is_cancelled = self.unconfirmed.take_cancelled(attach.id);
         if attach.left.is_some() && attached.is_err() && !is_cancelled {
-            return self.retry_attach_later(attach, now);
+            return self.retry_attach_later(attach, turn.now);
         }
         if is_cancelled {
             if attached.is_ok() && attach.adds {
-                let topic = Arc::clone(&attach.topic);
-                self.take_back(attach.home, attach.namespace, topic, attach.revision, now, sink);
+                let Attach { namespace, ref topic, revision, home, .. } = attach;
+                self.pass(home, Msg::Detach(self.shard, namespace, Arc::clone(topic), revision), turn);
             }
         } else if let Some(id) = self.topics.find(attach.namespace, &attach.topic)
             && let Some(is_latest) = self.unconfirmed.attached(&attach, id)
         {
             if let (Some(left), Ok(attached)) = (attach.left, attached) {
-                self.report_missed(&attach, left, attached, sink);
+                self.report_missed(&attach, left, attached, turn.sink);
             }
             if is_latest || attached.is_err() {
                 self.confirm(conn, &attach, &attached);
             }
         }
         if attach.left.is_none() {
-            sink.answer(attach.ticket.asker, Answer::Attached(attached));
+            turn.sink.answer(attach.ticket.asker, Answer::Attached(attached));
         }
         if self.clients.has(conn) {
-            self.drained(conn, now, sink);
+            self.drained(conn, turn.now, turn.sink);
         }
     }
 
-    /// Applies the hub's response to a subscription on the edge.
     fn confirm(&mut self, conn: ConnKey, attach: &Attach, attached: &Result<Attached, ErrorCode>) {
         let key = Key(None, attach.namespace, &attach.topic);
         match attached {

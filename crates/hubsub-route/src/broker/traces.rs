@@ -1,8 +1,8 @@
 //! Steps of followed records ([`crate::traces`]). Nothing here runs unless a trace is active: each place on the path of
 //! a message asks [`crate::traces::Traces::is_on`] and calls one of these.
 
-use super::Broker;
 use super::publish::{Body, Draft};
+use super::{Broker, Turn};
 use crate::topics::TopicId;
 use crate::traces::{Bounds, Step, StepKind, TooManyTraces};
 use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
@@ -50,7 +50,7 @@ impl Broker {
             }
             Body::Record(record) => self.traces.begin((record.namespace, record.topic()), ticket, received),
         };
-        let outcome = self.publish_routed(ticket, body, now, sink);
+        let outcome = self.publish_routed(ticket, body, &mut Turn { now, sink });
         if is_followed && let Outcome::Now(published) = &outcome {
             self.trace_answer(ticket, published, sink);
         }

@@ -11,12 +11,10 @@ use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
 use hubsub_types::ConnKey;
 
-/// A subscription to a pattern or group that some holders have yet to confirm.
 pub(super) struct UnheldPattern {
     pub(super) asker: Asker,
     pub(super) conn: ConnKey,
     pub(super) pattern: u32,
-    /// The number of missing confirmations.
     pub(super) left: u16,
 }
 
@@ -41,7 +39,6 @@ pub(super) struct Unconfirmed {
 }
 
 impl Unconfirmed {
-    /// A number for a request in flight.
     pub(super) fn next_id(&mut self) -> u32 {
         self.last_id = self.last_id.wrapping_add(1);
         self.last_id
@@ -58,13 +55,11 @@ impl Unconfirmed {
         self.live_by.insert((conn, pattern), self.last_id);
     }
 
-    /// The subscription to a pattern has ended.
     pub(super) fn drop_pattern(&mut self, conn: u32, pattern: u32) {
         self.live_by.remove(&(conn, pattern));
     }
 
-    /// A holder confirms a pattern; returns the subscription if it was the last one, and whether it is live
-    /// now.
+    /// A holder confirms a pattern: if it was the last one, the subscription, and whether it is live now.
     pub(super) fn pattern_held(&mut self, id: u32) -> Option<(UnheldPattern, bool)> {
         let waiting = self.patterns.get_mut(&id)?;
         waiting.left -= 1;
@@ -105,8 +100,7 @@ impl Unconfirmed {
         self.cancelled.remove(&attach)
     }
 
-    /// An attach of a connection to a topic is answered; returns whether it is the valid one. None: none is in
-    /// flight.
+    /// An attach is answered; returns whether it is the valid one. None: none is in flight.
     pub(super) fn attached(&mut self, attach: &Attach, id: TopicId) -> Option<bool> {
         let attaching = self.topics.get_mut(&(attach.conn, id))?;
         let is_latest = attaching.latest == attach.id;
@@ -119,7 +113,6 @@ impl Unconfirmed {
         Some(is_latest)
     }
 
-    /// Releases memory of the tables if few entries are left.
     pub(super) fn shrink(&mut self) {
         if is_sparse(self.topics.len(), self.topics.capacity()) {
             self.topics.shrink_to(2 * self.topics.len());

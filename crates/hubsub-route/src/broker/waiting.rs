@@ -1,22 +1,22 @@
 //! Waiting publishes: for a congested shard or link, for their commit delay, or for the log.
 
-use super::Broker;
-use crate::relay::state::Parked;
+use super::{Broker, Turn};
+use crate::relay::Parked;
 use crate::{Now, Sink};
 use hubsub_types::ErrorCode;
 use std::sync::Arc;
 
 impl Broker {
-    /// Resumes, in order, publishes that a congested shard blocked, and commits those that no longer wait for
-    /// a log.
+    /// Resumes, in order, publishes that a shard blocked, and commits those that need not wait for a log.
     pub fn retry_stalled(&mut self, now: Now, sink: &mut impl Sink) {
-        self.push_relay(now, sink);
-        self.retry_blocked_reads(now, sink);
-        self.retry_hub_reads(now, sink);
+        let turn = &mut Turn { now, sink };
+        self.push_relay(turn);
+        self.retry_blocked_reads(turn);
+        self.retry_hub_reads(turn);
         self.backlog.blocks_log = false;
         for i in 0..self.rooms.hubs.logged().len() {
             let slot = self.rooms.hubs.logged()[i];
-            self.release(slot, now, sink);
+            self.release(slot, turn);
         }
         while let Some((ticket, record)) = self.backlog.unblock() {
             let id = self.topics.intern(record.namespace, record.topic());
@@ -25,86 +25,77 @@ impl Broker {
                 let room: Arc<[u8]> = self.room_of(record.topic());
                 if self.topics.moves(self.classes.class_of_room(&room)) {
                     self.backlog.block_first(ticket, record);
-                    self.rehome(&room, now, sink);
-                    self.requeue_all(&room, now, sink);
+                    self.rehome(&room, turn);
+                    self.requeue_all(&room, turn);
                 } else {
-                    self.publish_elsewhere(ticket, record, now, sink);
+                    self.publish_elsewhere(ticket, record, turn);
                 }
                 continue;
             }
-            if let Some(slot) = self.unled_slot(id, sink) {
-                // The leader lease may return at any moment. Other hubs do not wait for it, and this publish
-                // waits only for a limited time.
+            if let Some(slot) = self.unled_slot(id, turn.sink) {
+                // The leader lease may return. Other hubs do not wait for it; this publish does for a while.
                 self.backlog.block_first(ticket, record);
-                self.queue_stalled(slot, now, sink);
+                self.queue_stalled(slot, turn);
                 self.relay.is_held_up = true;
                 continue;
             }
-            if let Err(record) = self.commit_and_answer(ticket, id, record, now, sink) {
+            if let Err(record) = self.commit_and_answer(ticket, id, record, turn) {
                 return self.backlog.block_first(ticket, record);
             }
         }
     }
 
-    /// This node does not lead a hub now: its uncommitted publishes wait for its leader, before all later
-    /// ones.
-    pub(super) fn queue_stalled(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    /// This node does not lead a hub now: its uncommitted publishes wait for the leader, before later ones.
+    pub(super) fn queue_stalled(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
         let mut backlog = std::mem::take(&mut self.backlog);
         let of_hub = backlog.take_blocked(|(_, record)| {
             let id = self.topics.intern(record.namespace, record.topic());
             self.slot_of_topic(id) == Some(slot)
         });
         self.backlog = backlog;
-        let relay = &mut self.relay;
         let mut refused = Vec::new();
         for (ticket, record) in of_hub.into_iter().rev() {
-            if relay.is_full(record.weight()) {
+            if self.relay.is_full(record.weight()) {
                 refused.push(ticket);
                 continue;
             }
-            relay.first_number -= 1;
-            relay.park(slot, Parked { number: relay.first_number, ticket, record, since_ms: now.mono_ms });
+            self.relay.first_number -= 1;
+            self.relay.park(
+                slot,
+                Parked { number: self.relay.first_number, ticket, record, since_ms: turn.now.mono_ms },
+            );
         }
         for ticket in refused.into_iter().rev() {
-            self.answer_publish(ticket, Err(ErrorCode::LinkFull), sink);
+            self.answer_publish(ticket, Err(ErrorCode::LinkFull), turn.sink);
         }
     }
 
-    /// Publishes that wait for a congested shard; approximate, but 0 only if none waits.
-    #[must_use]
     pub fn stalled(&self) -> usize {
         self.backlog.blocked()
     }
 
-    /// Number of records and requests that wait for the log.
-    #[must_use]
     pub fn unlogged(&self) -> usize {
         self.rooms.hubs.pending()
     }
 
-    /// The time at which `commit_due` next has work, in ms.
-    #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
         [self.backlog.due_ms(), self.ends.due_ms(), self.relay_due_ms()].into_iter().flatten().min()
     }
 
-    /// Whether a publish or a subscription waits here for its commit delay, a leader, or the place of its
-    /// room. A due time alone does not show that: its request may be complete.
-    #[must_use]
+    /// Whether requests wait here for a delay, a leader or a place. A due time alone does not show that.
     pub fn is_waiting(&self) -> bool {
-        let relay = &self.relay;
         self.backlog.due_ms().is_some()
-            || !relay.parked.is_empty()
-            || relay.upstreams.attaches() > 0
-            || !relay.misses.parked.is_empty()
+            || !self.relay.parked.is_empty()
+            || self.relay.upstreams.attaches() > 0
+            || !self.relay.misses.parked.is_empty()
     }
 
-    /// Commits due delayed publishes, and expires requests that wait for other nodes.
     pub fn commit_due(&mut self, now: Now, sink: &mut impl Sink) {
-        self.relay_due(now, sink);
-        self.ends.expire(now, sink);
-        while let Some((ticket, record)) = self.backlog.take_due(now) {
-            self.commit_delayed(ticket, record, now, sink);
+        let turn = &mut Turn { now, sink };
+        self.relay_due(turn);
+        self.ends.expire(turn);
+        while let Some((ticket, record)) = self.backlog.take_due(turn.now) {
+            self.commit_delayed(ticket, record, turn);
         }
     }
 }

@@ -15,7 +15,6 @@ use hubsub_types::{ConnKey, HubId, ShardId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The position of a connection in one hub.
 #[derive(Debug)]
 struct HubCursor {
     /// The first offset that it has not received.
@@ -41,54 +40,43 @@ struct Follower {
     /// The filter of its patterns; none after they changed.
     filter: Option<Arc<HubFilter>>,
     hubs: BTreeMap<HubId, HubCursor>,
-    /// Hubs whose cursor is not live.
     behind: BTreeSet<HubId>,
-    /// The hub of the read in flight, and the number of the read.
     reading: Option<(HubId, u64)>,
     /// The hub that was read last: the next read is for another one.
     turn: HubId,
 }
 
-/// The hub cursors of a shard: of connections, for all their patterns together, and of single patterns with a
-/// start of their own.
+/// The hub cursors of a shard: of connections, and of single patterns with a start of their own.
 #[derive(Debug, Default)]
 pub struct HubCursors {
     by_conn: HashMap<u32, BTreeMap<Option<u32>, Follower>, RandomState>,
-    /// Connections that may have to read since they were last examined.
     stirred: BTreeSet<u32>,
     /// The number of the record that is being delivered.
     record: u64,
-    /// The number of the last read.
     reads: u64,
 }
 
 impl HubCursors {
     #[inline]
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_conn.is_empty()
     }
 
-    /// Whether a connection has hub cursors.
-    #[must_use]
     pub fn has(&self, conn: u32) -> bool {
         !self.is_empty() && self.by_conn.contains_key(&conn)
     }
 
     /// Whether a pattern of a connection has hub cursors.
-    #[must_use]
     pub fn covers(&self, conn: u32, pattern: u32) -> bool {
         let groups = if self.is_empty() { None } else { self.by_conn.get(&conn) };
         groups.is_some_and(|groups| groups.contains_key(&None) || groups.contains_key(&Some(pattern)))
     }
 
-    /// Patterns of a connection that have their own cursors.
     pub fn own_patterns(&self, conn: u32) -> impl Iterator<Item = u32> {
         self.by_conn.get(&conn).into_iter().flat_map(|groups| groups.keys().copied().flatten())
     }
 
     /// The number of cursors that are not live, of a connection or of all.
-    #[must_use]
     pub fn behind(&self, conn: Option<u32>) -> usize {
         let of = |groups: &BTreeMap<Option<u32>, Follower>| -> usize {
             groups.values().map(|follower| follower.behind.len()).sum()
@@ -99,8 +87,7 @@ impl HubCursors {
         }
     }
 
-    /// Starts a cursor of a connection, or of one of its patterns, in a hub from an offset on, without
-    /// records before a time.
+    /// Starts a cursor of a connection or its pattern in a hub, at an offset and not before a time.
     pub fn set(&mut self, conn: u32, pattern: Option<u32>, hub: HubId, next: u64, since_us: u64) {
         let groups = self.by_conn.entry(conn).or_default();
         groups.entry(pattern).or_default().set(hub, HubCursor::behind(next.max(1), since_us));
@@ -110,7 +97,6 @@ impl HubCursors {
         }
     }
 
-    /// Adds a hub, which is read from its first record.
     pub fn add_hub(&mut self, hub: HubId) {
         for (&conn, groups) in &mut self.by_conn {
             for follower in groups.values_mut() {
@@ -137,19 +123,16 @@ impl HubCursors {
         self.stirred.insert(conn);
     }
 
-    /// Removes and returns the connections that may have to read.
     pub fn take_stirred(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.stirred)
     }
 
-    /// Begins the delivery of another record.
     #[inline]
     pub fn record_begins(&mut self) {
         self.record += 1;
     }
 
-    /// Whether a connection gets a live record now that a pattern matches: otherwise it has received it, or
-    /// will read it.
+    /// Whether a connection gets a live record by a pattern: otherwise it has it, or will read it.
     pub fn takes(&mut self, conn: u32, pattern: u32, place: LogPlace) -> bool {
         if place.offset == 0 || self.is_empty() {
             return true;
@@ -171,8 +154,7 @@ impl HubCursors {
         cursor.decided.1
     }
 
-    /// A connection's output did not accept a live record: its cursor reads from there. False: it follows no
-    /// hub.
+    /// An output did not accept a live record: its cursor reads from there. False: it follows no hub.
     pub fn refused(&mut self, conn: u32, pattern: u32, place: LogPlace) -> bool {
         if place.offset == 0 || self.is_empty() {
             return false;
@@ -242,8 +224,7 @@ impl HubCursors {
         follower.filter(is_it).map(|follower| follower.reading = None).is_some()
     }
 
-    /// Records up to an offset were delivered; the cursor becomes live if no later committed record bypassed
-    /// it.
+    /// Records up to an offset were delivered; the cursor is live if no later record bypassed it.
     pub fn read_to(&mut self, (conn, pattern): (u32, Option<u32>), hub: HubId, next: u64, committed: u64) {
         let follower = self.by_conn.get_mut(&conn).and_then(|groups| groups.get_mut(&pattern));
         let Some(follower) = follower else { return };
@@ -255,7 +236,6 @@ impl HubCursors {
         }
     }
 
-    /// Removes the cursors of a pattern subscription that has ended.
     pub fn remove_pattern(&mut self, conn: u32, pattern: u32) {
         if let Some(groups) = self.by_conn.get_mut(&conn) {
             groups.remove(&Some(pattern));
@@ -266,7 +246,6 @@ impl HubCursors {
         }
     }
 
-    /// Removes all hub cursors of a connection.
     pub fn remove_conn(&mut self, conn: u32) {
         self.by_conn.remove(&conn);
         self.stirred.remove(&conn);
@@ -280,7 +259,6 @@ impl Follower {
         self.behind.insert(hub);
     }
 
-    /// Adds a hub, which is read from its first record, if it is new.
     fn add(&mut self, hub: HubId) -> bool {
         let is_new = !self.hubs.contains_key(&hub);
         if is_new {
@@ -289,7 +267,6 @@ impl Follower {
         is_new
     }
 
-    /// Makes a hub's cursor read, and ignores earlier reads.
     fn fall_behind(&mut self, hub: HubId) {
         let Some(cursor) = self.hubs.get_mut(&hub) else { return };
         (cursor.is_live, cursor.passed) = (false, 0);
@@ -297,14 +274,12 @@ impl Follower {
         self.behind.insert(hub);
     }
 
-    /// The next hub to read.
     fn next_hub(&self) -> Option<HubId> {
         let later = self.behind.range(HubId(self.turn.0.saturating_add(1))..).next();
         later.or_else(|| self.behind.first()).copied()
     }
 }
 
-/// The cursors of a pattern of a connection, if any.
 fn follower(
     by_conn: &mut HashMap<u32, BTreeMap<Option<u32>, Follower>, RandomState>,
     conn: u32,

@@ -15,7 +15,6 @@ use hubsub_types::{Durability, ErrorCode, HubId, Position};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A hub's state of its log.
 #[derive(Debug)]
 pub struct HubLog {
     pub id: HubId,
@@ -23,30 +22,23 @@ pub struct HubLog {
     pub durability: Durability,
     /// Rooms whose last record is below this offset begin a new epoch.
     pub continuous_from: u64,
-    /// Offset of the next record.
     pub(super) next: u64,
     /// Records up to this offset are persisted.
     safe: u64,
-    /// The log persists nothing more.
     has_failed: bool,
-    /// Records up to this offset are committed.
     committed: u64,
-    /// Offset of the last deletion of a room.
     deleted: u64,
     /// Some records up to this offset are not in memory.
     forgotten: u64,
-    /// Requests that wait for the log, by offset.
     pending: VecDeque<Pending>,
     /// The maximum length of `pending` since memory was last released.
     most: usize,
-    /// The number of waiting records per room, by the room's slot.
     of_room: HashMap<u32, u64, RandomState>,
     /// The window of numbered records, for deduplication.
     producers: Producers,
     pub traffic: Arc<Traffic>,
 }
 
-/// A request that waits for the log at an offset, see [`HubLog::committable`].
 #[derive(Debug)]
 pub struct Pending {
     pub offset: u64,
@@ -54,20 +46,16 @@ pub struct Pending {
     pub waits: Waits,
 }
 
-/// Kinds of requests that wait for a hub's log.
 #[derive(Debug)]
 pub enum Waits {
-    /// A record with its position, and the ticket of its publisher.
     Record(Ticket, Arc<Record>),
     /// A repeat of a waiting record, with that record's position.
     Repeat(Ticket, Position),
-    /// A deletion of the room.
     Deletion(Ask),
     /// A request for the room's history: it includes records published before it.
     History(Box<HistoryQuery>, Ask),
 }
 
-/// A repeated record of a producer, with its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
     Committed(Position),
@@ -107,18 +95,14 @@ impl HubLog {
         }))
     }
 
-    /// Notes that a record has this offset; `room_len` is the length of its room's name.
     pub fn took_record(&mut self, offset: u64, room_len: usize, record: &Record) {
         self.producers.keep(offset, log_bytes_of(room_len, record), record);
     }
 
-    /// Notes that a deletion of a room has this offset.
     pub fn took_deletion(&mut self, offset: u64, room_len: usize) {
         self.producers.pass(offset, log_bytes(room_len, room_len, 0, 0, 0));
     }
 
-    /// The last position of a room's current epoch, from the log's index.
-    #[must_use]
     pub fn of_current_epoch(&self, recalled: Option<Recalled>) -> Option<Position> {
         recalled.filter(|r| r.offset >= self.continuous_from).map(|r| r.position)
     }
@@ -129,12 +113,10 @@ impl HubLog {
     }
 
     /// Offset of the last record that was passed to the log.
-    #[must_use]
     pub fn last(&self) -> u64 {
         self.next - 1
     }
 
-    /// Adds a request after all waiting ones.
     pub fn push(&mut self, pending: Pending) {
         match pending.waits {
             Waits::Record(..) => *self.of_room.entry(pending.room.index()).or_default() += 1,
@@ -145,40 +127,32 @@ impl HubLog {
         self.most = self.most.max(self.pending.len());
     }
 
-    /// Notes that the record of an offset is not in memory.
     pub fn forgot(&mut self, offset: u64) {
         self.forgotten = self.forgotten.max(offset);
     }
 
-    /// Notes that no committed record is in memory.
     pub fn forgot_all(&mut self) {
         self.forgotten = self.committed;
     }
 
-    /// Some records up to this offset are not in memory.
-    #[must_use]
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    #[must_use]
     pub fn deleted(&self) -> u64 {
         self.deleted
     }
 
-    /// The log has persisted records up to an offset.
     pub fn safe_to(&mut self, offset: u64) {
         self.safe = self.safe.max(offset);
     }
 
     /// Whether memory may drop the record of an offset, since it can be read from the log.
-    #[must_use]
     pub fn has(&self, offset: u64) -> bool {
         !self.has_failed && offset <= self.safe
     }
 
-    /// Releases memory of earlier requests: a slow disk may have blocked many. Not while about as many wait
-    /// from time to time.
+    /// Releases memory of requests that a slow disk blocked, unless about as many wait from time to time.
     pub fn shrink(&mut self) {
         const KEPT: usize = 1024;
         let most = std::mem::replace(&mut self.most, self.pending.len());
@@ -192,7 +166,6 @@ impl HubLog {
 
     /// The first waiting request, if it need not wait for the log any more. While the log lags, all wait for
     /// it: otherwise publishers faster than the disk would fill the memory.
-    #[must_use]
     pub fn committable(&self, is_behind: bool) -> Option<&Pending> {
         let is_free = self.durability == Durability::Replicated && !is_behind;
         self.pending.front().filter(|pending| is_free || pending.offset <= self.safe)
@@ -206,13 +179,10 @@ impl HubLog {
         Some(pending)
     }
 
-    /// Offset of the last committed record.
-    #[must_use]
     pub fn committed(&self) -> u64 {
         self.committed
     }
 
-    /// Returns the requests that are not persisted and will not be.
     pub(super) fn give_up(&mut self) -> Vec<Waits> {
         self.has_failed = true;
         let safe = self.pending.partition_point(|pending| pending.offset <= self.safe);
@@ -223,7 +193,6 @@ impl HubLog {
         given_up.into_iter().map(|pending| pending.waits).collect()
     }
 
-    /// Notes that a request no longer waits.
     fn left(&mut self, pending: &Pending) {
         let index = pending.room.index();
         if matches!(pending.waits, Waits::Record(..))
@@ -236,14 +205,10 @@ impl HubLog {
         }
     }
 
-    /// Number of uncommitted records of a room.
-    #[must_use]
     pub fn pending_of(&self, index: u32) -> u64 {
         if self.of_room.is_empty() { 0 } else { self.of_room.get(&index).copied().unwrap_or(0) }
     }
 
-    /// Number of waiting requests.
-    #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()
     }

@@ -27,7 +27,6 @@ use std::sync::Arc;
 /// A connection is a publisher of a room for this time after its last publish there, in s.
 pub const PUBLISHER_S: u32 = 60;
 
-/// Occupancy of a room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Number of subscriptions to its topics, by [`Protocol`].
@@ -38,12 +37,10 @@ pub struct Counts {
 }
 
 impl Counts {
-    #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Counts::default()
     }
 
-    #[must_use]
     pub fn subscriptions(&self) -> u64 {
         self.subscribers.iter().map(|&count| u64::from(count)).sum()
     }
@@ -59,14 +56,12 @@ impl Counts {
     }
 
     /// The message between nodes: six 32-bit numbers, little-endian, then the name of the room.
-    #[must_use]
     pub fn encode(&self, room: &[u8]) -> Box<[u8]> {
         let numbers = self.numbers().into_iter().flat_map(u32::to_le_bytes);
         numbers.chain(room.iter().copied()).collect()
     }
 
     /// Decodes the counts and the room; none if the bytes are too short.
-    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<(Counts, &[u8])> {
         let (numbers, room) = bytes.split_first_chunk::<{ 4 * (Protocol::NAMES.len() + 2) }>()?;
         let (numbers, _) = numbers.as_chunks::<4>();
@@ -86,16 +81,13 @@ impl<'a> Sum<&'a Counts> for Counts {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Published {
-    /// Index of the connection.
     pub conn: u32,
     pub topic: TopicId,
     /// The count of reused topic handles: while it is unchanged, `topic` means the same topic.
     pub reused: u32,
-    /// The time, in s.
     pub second: u32,
 }
 
-/// The counts of one shard.
 #[derive(Debug, Default)]
 pub struct Occupancy {
     rooms: HashMap<Arc<[u8]>, Counts, RandomState>,
@@ -105,14 +97,11 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
-    /// The counts of a room.
-    #[must_use]
     pub fn of(&self, room: &[u8]) -> Counts {
         self.rooms.get(room).copied().unwrap_or_default()
     }
 
-    /// A room gains or loses a subscription to one of its topics. `name` returns the room's name for the
-    /// table; `tells` is whether changes are published.
+    /// A room gains or loses a subscription. `name` is the room's; `tells`: changes are published.
     pub fn subscribed(
         &mut self,
         room: &[u8],
@@ -123,15 +112,12 @@ impl Occupancy {
         self.count(room, name, tells, |counts| step(&mut counts.subscribers[protocol as usize], is_more));
     }
 
-    /// A room gains or loses a member.
     pub fn member(&mut self, room: &[u8], is_more: bool, tells: bool) {
         self.count(room, || room.into(), tells, |counts| step(&mut counts.members, is_more));
     }
 
-    /// Whether a publish changes nothing, because the connection's last one was to the same topic in the same
-    /// second.
+    /// Whether a publish repeats the connection's last one, to the same topic in the same second.
     #[inline]
-    #[must_use]
     pub fn repeats(&self, published: Published) -> bool {
         self.publishers.repeats(published)
     }
@@ -145,7 +131,6 @@ impl Occupancy {
         }
     }
 
-    /// A connection has ended, and is no publisher any more.
     pub fn publisher_gone(&mut self, conn: u32, tells: impl Fn(&[u8]) -> bool) {
         for room in self.publishers.gone(conn) {
             let tells = tells(&room);
@@ -153,7 +138,6 @@ impl Occupancy {
         }
     }
 
-    /// Stops counting publishers that have been silent for a while; to be called each second.
     pub fn expire(&mut self, second: u32, tells: impl Fn(&[u8]) -> bool) {
         for room in self.publishers.expire(second) {
             let tells = tells(&room);
@@ -161,14 +145,10 @@ impl Occupancy {
         }
     }
 
-    /// The number of publishes that were not counted, because too many pairs are stored.
-    #[must_use]
     pub fn uncounted(&self) -> u64 {
         self.publishers.uncounted
     }
 
-    /// Whether there are changes to publish.
-    #[must_use]
     pub fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
@@ -178,8 +158,7 @@ impl Occupancy {
         self.changed.drain().collect()
     }
 
-    /// Topics have other rooms now: resets the counts of subscriptions, which are counted again by
-    /// [`Occupancy::subscribed`]. With `tells` all rooms are marked as changed.
+    /// Rooms of topics have changed: subscriptions are counted again. `tells`: all are marked changed.
     pub fn begin_anew(&mut self, tells: bool) {
         for (room, counts) in &mut self.rooms {
             counts.subscribers = Default::default();

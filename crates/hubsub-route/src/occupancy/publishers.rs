@@ -16,16 +16,11 @@ type Rooms = HashMap<Arc<[u8]>, Last, RandomState>;
 
 type Pairs = Vec<(u32, Arc<[u8]>)>;
 
-/// The publishers of a shard's rooms.
 #[derive(Debug, Default)]
 pub struct Publishers {
-    /// State of connections, by their index.
     conns: Vec<Conn>,
-    /// Connections and rooms by the second in which they are examined.
     due: BTreeMap<u32, Pairs>,
-    /// The number of pairs in `due`. Pairs of closed connections remain there until they are due.
     remembered: u64,
-    /// The number of publishes that were not counted, because too many pairs are stored.
     pub uncounted: u64,
 }
 
@@ -49,7 +44,6 @@ impl Publishers {
         self.conns.get(conn as usize).is_some_and(|conn| conn.last == Some((topic, reused, second)))
     }
 
-    /// Returns the room's name if the connection is a new publisher of it.
     pub fn published(
         &mut self,
         Published { conn: index, topic, reused, second }: Published,
@@ -77,14 +71,12 @@ impl Publishers {
         Some(name)
     }
 
-    /// The rooms of a closed connection.
     pub fn gone(&mut self, conn: u32) -> Vec<Arc<[u8]>> {
         let Some(conn) = self.conns.get_mut(conn as usize) else { return Vec::new() };
         let rooms = std::mem::take(conn).rooms;
         rooms.into_iter().flat_map(|rooms| rooms.into_keys()).collect()
     }
 
-    /// The rooms of connections that have not published there for too long.
     pub fn expire(&mut self, second: u32) -> Vec<Arc<[u8]>> {
         let mut over = Vec::new();
         while let Some(entry) = self.due.first_entry().filter(|entry| *entry.key() <= second) {

@@ -18,12 +18,10 @@ pub const EACH_MS: u64 = 250;
 /// A failed publish is repeated after this time, in ms.
 const AGAIN_MS: u64 = 1_000;
 
-/// Changes within this time may not have been published by a node that is gone, in ms: longer than a failover
-/// takes.
+/// Changes within this time may be unpublished by a node that is gone, in ms: a failover is shorter.
 const RECENT_MS: u64 = 60_000;
 
-/// A node that replaced another continues to publish for this time when that one returns, in ms: its part
-/// arrives only then.
+/// A node that replaced another publishes this long beside it when it returns, in ms.
 const BESIDE_MS: u64 = 10_000;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +39,6 @@ pub struct Telling {
     /// Rooms that became empty at this time, in ms, while another node published.
     empty: VecDeque<(u64, Arc<[u8]>)>,
     tells: bool,
-    /// Whether it started to publish because another node was gone.
     has_followed: bool,
     /// The time until which it publishes beside a returned node, in ms.
     beside_ms: Option<u64>,
@@ -51,9 +48,7 @@ pub struct Telling {
 struct Room {
     /// By node incarnation: a rising number, and the counts.
     parts: BTreeMap<u64, (u64, Counts)>,
-    /// The counts that were published last.
     told: Counts,
-    /// The counts whose publish is in flight.
     telling: Option<Counts>,
     /// Whether `told` may be outdated.
     is_owed: bool,
@@ -96,7 +91,6 @@ impl Telling {
         }
     }
 
-    /// Removes a node's part with that number.
     pub fn drop_part(&mut self, run: u64, room: &[u8], number: u64, now_ms: u64, actions: &mut Vec<Action>) {
         let Some(of) = self.rooms.get_mut(room) else { return };
         if of.parts.get(&run).is_some_and(|(known, _)| *known == number) {
@@ -137,13 +131,11 @@ impl Telling {
         self.go_on(room, now_ms, actions);
     }
 
-    /// The time of an [`Action::Wait`] has come.
     pub fn tick(&mut self, room: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
         self.go_on(room, now_ms, actions);
     }
 
-    /// Removes rooms that have been empty for a while, and ends publishing beside another node; to be called
-    /// from time to time.
+    /// Removes rooms that are empty for long, and ends publishing beside a node; called from time to time.
     pub fn sweep(&mut self, now_ms: u64) {
         if self.beside_ms.is_some_and(|until_ms| until_ms <= now_ms) {
             (self.tells, self.has_followed, self.beside_ms) = (false, false, None);
@@ -165,12 +157,10 @@ impl Telling {
         }
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.rooms.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rooms.is_empty()
     }

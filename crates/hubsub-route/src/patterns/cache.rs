@@ -24,19 +24,15 @@ pub const CHANGES_MAX: usize = 64;
 #[derive(Debug)]
 struct Answer {
     ids: Rc<[u32]>,
-    /// The number of the last change that it includes.
     changed: u64,
 }
 
-/// The patterns that were added or removed last, each once.
 #[derive(Debug, Default)]
 struct Changes {
     /// Number of the change and id of the pattern, oldest first.
     recent: VecDeque<(u64, u32)>,
-    /// Number of the last change.
     last: u64,
-    /// Number of the last change that has left `recent`: an answer that does not include it cannot be
-    /// updated.
+    /// The last change that has left `recent`: an answer without it cannot be updated.
     lost: u64,
 }
 
@@ -52,38 +48,27 @@ impl Changes {
         }
     }
 
-    /// Ids of the patterns that changed after a change.
     fn after(&self, number: u64) -> impl Iterator<Item = u32> {
         self.recent.iter().rev().take_while(move |(of, _)| *of > number).map(|(_, id)| *id)
     }
 }
 
 /// The cached matches. Both tables have the same topics.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MatchCache {
     by_topic: HashMap<Rc<[u8]>, Answer, RandomState>,
     in_order: BTreeSet<Rc<[u8]>>,
     changes: Changes,
     topics_max: usize,
-    /// Bytes of topics and ids.
     bytes: usize,
 }
 
 impl MatchCache {
-    /// A cache of at most `topics_max` topics.
-    #[must_use]
     pub fn new(topics_max: usize) -> MatchCache {
-        MatchCache {
-            by_topic: HashMap::default(),
-            in_order: BTreeSet::new(),
-            changes: Changes::default(),
-            topics_max,
-            bytes: 0,
-        }
+        MatchCache { topics_max, ..MatchCache::default() }
     }
 
-    /// The ids of the patterns that match a topic, if they are cached. `matches` returns whether the pattern
-    /// that has an id now, if any, matches the topic.
+    /// The cached patterns of a topic. `matches`: whether the pattern with an id now matches it.
     #[inline]
     #[must_use]
     pub fn get(&mut self, topic: &[u8], matches: impl Fn(u32) -> bool) -> Option<Rc<[u32]>> {
@@ -94,7 +79,6 @@ impl MatchCache {
         self.update(topic, matches)
     }
 
-    /// Updates a cached answer with the changes after it.
     fn update(&mut self, topic: &[u8], matches: impl Fn(u32) -> bool) -> Option<Rc<[u32]>> {
         let answer = self.by_topic.get_mut(topic)?;
         let before = Rc::clone(&answer.ids);
@@ -120,7 +104,6 @@ impl MatchCache {
         Some(ids)
     }
 
-    /// Adds an answer for a topic that is not cached.
     pub fn insert(&mut self, topic: &[u8], ids: Rc<[u32]>) {
         let bytes = topic.len() + size_of_val(&*ids);
         if self.bytes + bytes > TOPIC_BYTES * self.topics_max || self.len() >= self.topics_max {
@@ -145,7 +128,6 @@ impl MatchCache {
         }
     }
 
-    /// Sets the maximum number of cached topics.
     pub fn set_topics_max(&mut self, topics_max: usize) {
         self.topics_max = topics_max;
         if self.len() > topics_max {
@@ -153,7 +135,6 @@ impl MatchCache {
         }
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.by_topic.len()
     }

@@ -18,8 +18,7 @@ const NONE: u32 = u32::MAX;
 
 const ROOT: u32 = 0;
 
-/// Memory of a node without its text: itself, its entry among its parent's children, and a list that is not
-/// empty.
+/// Memory of a node without its text: itself, its entry at its parent, and a list.
 const NODE_BYTES: usize = size_of::<Node>() + 48;
 
 #[derive(Debug)]
@@ -27,9 +26,7 @@ struct Node {
     parent: u32,
     /// The text of its last level; empty for `+` and the root.
     level: Box<[u8]>,
-    /// The child for `+`.
     plus: u32,
-    /// Number of children, including `plus`.
     children: u32,
     ends: IdSet,
     /// Filters that continue with `#` here.
@@ -146,14 +143,11 @@ impl FilterTrie {
         (visited, read)
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         let root = &self.nodes[ROOT as usize];
         root.children == 0 && root.ends.is_empty() && root.below.is_empty()
     }
 
-    /// Memory of its nodes, in bytes.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -164,7 +158,6 @@ impl FilterTrie {
         self.nodes.capacity() + self.by_level.capacity()
     }
 
-    /// The child for a level with that hash.
     fn child(&self, parent: u32, level: &[u8], hash: u64) -> Option<u32> {
         let is_it = |&id: &u32| {
             let node = &self.nodes[id as usize];

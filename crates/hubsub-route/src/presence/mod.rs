@@ -42,32 +42,25 @@ pub struct Limits {
 pub enum Action {
     /// Subscribe to the room of nodes: the result goes to [`Presence::entered`].
     Enter(Arc<[u8]>),
-    /// End the subscription to the room of nodes.
     Exit(Arc<[u8]>),
     /// Publish this there: the outcome goes to [`Presence::said`], under this number.
     Say(Arc<[u8]>, u64, Vec<u8>),
     /// Call [`Presence::tick`] for the room at this time, in ms.
     Wait(Arc<[u8]>, u64),
-    /// The members of the room can be shown to its watchers ([`Presence::shown`]): now, and again after each
-    /// later `Ready`.
+    /// The members can be shown ([`Presence::shown`]): now, and again after each later `Ready`.
     Ready(Arc<[u8]>),
     /// Send this change to watchers that were shown the members before.
     Tell(Arc<[u8]>, Diff),
 }
 
-/// A member, and the incarnation of its node.
 pub type Seen = (u64, Arc<Member>);
 
-/// A change, as all nodes see it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Diff {
-    /// Members that joined, with their nodes.
     pub joins: Vec<Seen>,
-    /// Members that left, with their nodes.
     pub leaves: Vec<Seen>,
     /// The number of members now, including those that are not listed.
     pub count: u64,
-    /// The number of members that are not listed.
     pub more: u64,
 }
 
@@ -77,14 +70,11 @@ impl Diff {
     }
 }
 
-/// The members of a shard's rooms, over all nodes.
 #[derive(Debug)]
 pub struct Presence {
-    /// Incarnation of this node.
     run: u64,
     limits: Limits,
     rooms: HashMap<Arc<[u8]>, Room, RandomState>,
-    /// The last number given to a message or a part.
     last: u64,
     /// Incarnations of processes that are gone, the latest last.
     gone: VecDeque<u64>,
@@ -93,8 +83,6 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// An empty table of a node with this incarnation.
-    #[must_use]
     pub fn new(run: u64, limits: Limits) -> Presence {
         Presence { run, limits, rooms: HashMap::default(), last: 0, gone: VecDeque::new(), unlisted: 0 }
     }
@@ -109,18 +97,14 @@ impl Presence {
     }
 
     /// Incarnation of this node.
-    #[must_use]
     pub fn run(&self) -> u64 {
         self.run
     }
 
-    /// The number of rooms with members or watchers on this node.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.rooms.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rooms.is_empty()
     }
@@ -137,7 +121,6 @@ impl Presence {
         self.event(room, true, now_ms, actions, |room, turn| _ = room.join(member, usize::MAX, turn));
     }
 
-    /// A member of this node leaves a room.
     pub fn leave(&mut self, room: &[u8], reference: u64, now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, false, now_ms, actions, |room, turn| room.leave(reference, turn));
     }
@@ -148,18 +131,15 @@ impl Presence {
         self.event(room, true, now_ms, actions, |room, _| room.watchers += 1);
     }
 
-    /// Removes a watcher on this node.
     pub fn unwatch(&mut self, room: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, false, now_ms, actions, |room, _| room.watchers = room.watchers.saturating_sub(1));
     }
 
-    /// The result of [`Action::Enter`].
     pub fn entered(&mut self, room: &[u8], is_held: bool, now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, false, now_ms, actions, |room, turn| room.entered(is_held, turn));
     }
 
-    /// The outcome of [`Action::Say`]: the number of nodes in the room, including this one; none if it may
-    /// not have been published.
+    /// The outcome of [`Action::Say`]: the nodes in the room, with this one; none: possibly not published.
     pub fn said(
         &mut self,
         room: &[u8],
@@ -212,14 +192,12 @@ impl Presence {
         }
     }
 
-    /// The time of an [`Action::Wait`] has come.
     pub fn tick(&mut self, room: &[u8], now_ms: u64, actions: &mut Vec<Action>) {
         self.event(room, false, now_ms, actions, |room, turn| room.tick(turn));
     }
 
     /// The members of a room, by the incarnations of their nodes and in the order in which they joined there;
     /// and their number including those that are not listed. None while they are not known.
-    #[must_use]
     pub fn shown(&self, room: &[u8]) -> Option<(Vec<Seen>, u64)> {
         self.rooms.get(room).filter(|room| room.is_known()).map(Room::shown)
     }
@@ -248,7 +226,6 @@ impl Presence {
     }
 }
 
-/// The context of an event of a room.
 struct Turn<'a> {
     run: u64,
     limits: &'a Limits,
@@ -264,7 +241,6 @@ impl Turn<'_> {
         *self.last
     }
 
-    /// Publishes a message; returns its number.
     fn say(&mut self, word: &Word) -> u64 {
         let number = self.number();
         self.actions.push(Action::Say(self.name.clone(), number, word.encode(self.run)));

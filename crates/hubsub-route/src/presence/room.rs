@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 type Members = BTreeMap<u64, Arc<Member>>;
 
-/// The node's state in the room of nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Place {
     #[default]
@@ -17,7 +16,6 @@ enum Place {
     Inside,
 }
 
-/// The last part that a node sent.
 #[derive(Debug, Default)]
 struct Part {
     number: u64,
@@ -27,51 +25,39 @@ struct Part {
     arriving: Option<(u64, Members)>,
 }
 
-/// A request for all parts.
 #[derive(Debug)]
 struct Asked {
     number: u64,
-    /// The number of other nodes that received it, once that is known.
     others: Option<u64>,
-    /// The time until which they may respond, in ms.
     until_ms: u64,
 }
 
-/// The state of one room on this node.
 #[derive(Debug, Default)]
 pub struct Room {
-    /// Listed members of this node, as they are now.
     own: Members,
     /// The number of members of this node that are not listed.
     more: u64,
-    /// The number of watchers on this node.
     pub watchers: u64,
     place: Place,
     /// By node incarnation, including this node's.
     parts: BTreeMap<u64, Part>,
-    /// Nodes that have sent their parts, or that they have none, since this node subscribed or missed
-    /// something.
+    /// Nodes that have sent their parts since this node subscribed or missed something.
     fresh: BTreeSet<u64>,
     asked: Option<Asked>,
     is_known: bool,
     /// The number of this node's part when it was sent last; 0: it was not.
     told: u64,
-    /// The number of the message that this node leaves, until its publish is confirmed: otherwise others
-    /// would keep its part.
+    /// The number of the message that this node leaves, until it is published: others would keep its part.
     bye: Option<u64>,
-    /// Changes of this node's part since it was sent.
     joins: Members,
     leaves: BTreeSet<u64>,
     told_more: u64,
-    /// Whether the whole part has to be sent.
     owes_part: bool,
     /// The time at which pending messages are sent.
     due_ms: Option<u64>,
     /// The time at which an unreachable room is tried again.
     retry_ms: Option<u64>,
-    /// The time at which the part was sent last.
     part_ms: Option<u64>,
-    /// The time for which a timer is set.
     wakes_ms: Option<u64>,
 }
 
@@ -279,7 +265,6 @@ impl Room {
         self.say_by(at_ms);
     }
 
-    /// Sends the pending changes of this node's part.
     fn say(&mut self, turn: &mut Turn<'_>) {
         self.due_ms = None;
         if self.owes_part || (self.told == 0 && self.has_members()) {
@@ -383,7 +368,6 @@ impl Room {
         self.parts.values().map(|part| part.members.len() as u64).sum::<u64>() + self.more_shown()
     }
 
-    /// The number of members that are not listed.
     fn more_shown(&self) -> u64 {
         self.parts.values().map(|part| part.more).sum()
     }

@@ -23,18 +23,8 @@ pub struct Member {
 pub enum Word {
     /// This node does not know all members: others send their parts.
     Hello,
-    /// A piece of all members of this node; the first piece ends the known part, the last one makes the new
-    /// part valid.
-    Part {
-        number: u64,
-        is_first: bool,
-        is_last: bool,
-        /// The number of members that are not listed.
-        more: u64,
-        /// Members in the piece.
-        members: Vec<Arc<Member>>,
-    },
-    /// Changes of this node's part.
+    /// A piece of all members: the first one ends the known part, the last one makes the new one valid.
+    Part { number: u64, is_first: bool, is_last: bool, more: u64, members: Vec<Arc<Member>> },
     Change {
         /// The number of the part that it changes.
         after: u64,
@@ -42,9 +32,7 @@ pub enum Word {
         number: u64,
         /// The number of members that are not listed.
         more: u64,
-        /// Members that joined since that part.
         joins: Vec<Arc<Member>>,
-        /// References of members that left.
         leaves: Vec<u64>,
     },
     /// This node has no members any more, and ends its subscription.
@@ -72,7 +60,6 @@ const LAST: u8 = 2;
 
 impl Member {
     /// Approximate size in a message, in bytes; an upper bound.
-    #[must_use]
     pub fn weight(&self) -> usize {
         self.key.len() + self.meta.len() + 34
     }
@@ -94,8 +81,6 @@ impl Field<'_> for Member {
 }
 
 impl Word {
-    /// Encodes a message from the node with this incarnation.
-    #[must_use]
     pub fn encode(&self, from: u64) -> Vec<u8> {
         let mut out = Vec::new();
         let begin = |kind: u8, out: &mut Vec<u8>| {

@@ -8,10 +8,8 @@ use super::Leader;
 use hubsub_types::{Epoch, NodeId, Term};
 use std::collections::{BTreeSet, VecDeque};
 
-/// The state of one hub.
 #[derive(Debug, Default)]
 pub struct Handover {
-    /// If this node recently became leader: the nodes that have registered with it.
     pub interest_wait: Option<InterestWait>,
     /// The leadership and term for which this node sent `LeadershipEnded`.
     pub sent_over: Option<(Epoch, Term)>,
@@ -27,15 +25,11 @@ pub struct Handover {
 /// The wait of a new leader for the interest of other nodes.
 #[derive(Debug)]
 pub struct InterestWait {
-    /// Time limit, in ms.
     pub until_ms: u64,
-    /// Nodes that have registered all their interest.
     pub registered: BTreeSet<NodeId>,
 }
 
 impl InterestWait {
-    /// Starts to wait, until `until_ms` at most.
-    #[must_use]
     pub fn new(until_ms: u64) -> InterestWait {
         InterestWait { until_ms, registered: BTreeSet::new() }
     }
@@ -43,7 +37,6 @@ impl InterestWait {
 
 impl Handover {
     /// The next time limit, in ms; `u64::MAX`: there is none.
-    #[must_use]
     pub fn due_ms(&self) -> u64 {
         let gathers_ms = self.interest_wait.as_ref().map_or(u64::MAX, |interest_wait| interest_wait.until_ms);
         if self.routes.is_empty() { gathers_ms } else { gathers_ms.min(self.routes_until_ms) }

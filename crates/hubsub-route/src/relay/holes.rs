@@ -19,13 +19,11 @@ pub struct Resume {
     pub pending: usize,
     /// The last record that has to be read then.
     pub upto: Seq,
-    /// The read in flight.
     pub read: Option<AskId>,
     /// Records and confirmations that arrived meanwhile, in order.
     pub held: VecDeque<Buffered>,
 }
 
-/// A buffered message that waits for the read of a hole.
 #[derive(Debug)]
 pub enum Buffered {
     /// A record, with the seq of the previous record that was due.
@@ -36,7 +34,6 @@ pub enum Buffered {
 
 impl Buffered {
     /// Bytes that it keeps allocated.
-    #[must_use]
     pub fn weight(&self) -> usize {
         match self {
             Buffered::Deliver(_, record) => record.weight(),
@@ -45,20 +42,16 @@ impl Buffered {
     }
 }
 
-/// The holes of a shard.
 #[derive(Debug, Default)]
 pub struct Holes {
     /// Rooms with a hole before buffered records.
     pub rooms: HashMap<RoomHandle, Resume, RandomState>,
-    /// Rooms that possibly only patterns followed when their leader, or the link to it, was lost: their next
-    /// message shows whether records were missed.
+    /// Rooms that perhaps only patterns followed when a leader was lost: their next message shows a hole.
     pub suspects: HashSet<RoomHandle, RandomState>,
     bytes: usize,
 }
 
 impl Holes {
-    /// Memory of the buffered messages.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -84,7 +77,6 @@ impl Holes {
         self.rooms.remove(&room).map(|resume| resume.held).unwrap_or_default()
     }
 
-    /// A message of a closed hole is handled.
     pub fn handled(&mut self, held: &Buffered) {
         self.bytes -= held.weight();
     }

@@ -9,12 +9,10 @@ pub const PARKED_BYTES_MAX: usize = 64 << 20;
 /// Time limit for them, and for waiting subscriptions, in ms: a longer failover is reported.
 pub const PARKED_MS: u64 = 5_000;
 
-/// Publishes in flight to the leader of one hub: further ones wait here, where they can still be refused with
-/// a known outcome.
+/// Publishes in flight to a hub's leader: further ones wait here, where a refusal is certain.
 pub const IN_FLIGHT_MAX: usize = 4_096;
 
-/// Time for which a publish in flight to a former leader blocks later ones, in ms: its outcome is unknown
-/// then.
+/// Time for which a publish in flight to a former leader blocks later ones, in ms.
 pub const FORMER_MS: u64 = 500;
 
 /// Time for which a new leader waits for the nodes that it reaches to register their interest before it
@@ -48,8 +46,7 @@ pub const EARLY_BYTES_MAX: usize = 64 << 20;
 /// Memory of records that wait for a hole before them, in bytes; above it nodes get no more credit.
 pub const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// Messages that wait for a link to accept them; above it the node gets no more credit, so that it sends no
-/// further requests.
+/// Messages that wait for a link; above it the node gets no more credit, and sends no requests.
 pub const UNSENT_MAX: usize = 1_024;
 
 /// Bytes of records per read of a hole.

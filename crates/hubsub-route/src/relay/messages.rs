@@ -8,12 +8,9 @@ use hubsub_message::{AskId, Names, NodeMessage, Record};
 use hubsub_types::{ErrorCode, HubId, NodeId, Position, Seq, Term};
 use std::sync::Arc;
 
-/// The leader of a hub in the term that a node's message names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admit {
-    /// This node leads the hub.
     Here,
-    /// The sender leads the hub.
     Sender,
     /// Unknown yet: the term is not known here.
     Early,
@@ -59,14 +56,12 @@ impl Relay {
         }
     }
 
-    /// Refuses a request that expects a reply.
     pub fn deny(&mut self, (to, hub): (NodeId, HubId), ask: AskId, code: ErrorCode, sink: &mut impl Sink) {
         if ask != AskId::NONE {
             self.peers.send(to, hub, NodeMessage::Denied { ask, code }, sink);
         }
     }
 
-    /// Replies to a read.
     pub fn answer_read(
         &mut self,
         (to, hub): (NodeId, HubId),
@@ -82,12 +77,10 @@ impl Relay {
     }
 
     /// As `leader_of`, unless the leader has refused a request and is to be asked later.
-    #[must_use]
     pub fn ready_leader_of(&self, slot: u16) -> Option<NodeId> {
         self.leader_of(slot).filter(|_| self.hub(slot).retry_ms == u64::MAX)
     }
 
-    /// The next number for a request of this shard.
     pub fn next_ask(&mut self) -> AskId {
         self.last_ask += 1;
         AskId::new(self.last_ask, self.shard)
@@ -124,7 +117,6 @@ impl Relay {
         self.requests.iter().filter(|(_, in_flight)| is_meant(in_flight)).map(|(&ask, _)| ask).collect()
     }
 
-    /// Removes a request that was answered, or will not be.
     pub fn take(&mut self, ask: AskId) -> Option<InFlight> {
         let in_flight = self.requests.remove(&ask)?;
         if let Request::Publish(_) = in_flight.what {
@@ -154,8 +146,7 @@ impl Relay {
         })
     }
 
-    /// The last seq that was due to a node before this record, which is due now. Without an entry, all
-    /// earlier records were due.
+    /// The last seq that was due to a node before this one. Without an entry, all were due.
     pub fn was_due(&mut self, room: RoomHandle, place: u16, seq: Seq) -> Seq {
         let of_room = self.due.entry(room).or_default();
         match of_room.iter_mut().find(|(other, _)| *other == place) {
@@ -179,7 +170,6 @@ impl Relay {
 }
 
 /// The number of a node's request to a hub; none: it expects no reply if it cannot be served.
-#[must_use]
 pub fn ask_of(message: &NodeMessage) -> AskId {
     match *message {
         NodeMessage::Publish { ask, .. }

@@ -1,6 +1,6 @@
 //! Requests that wait for the place of a room: on each shard, those of its clients and of other nodes.
 
-use super::load::Load;
+use super::waiting::Load;
 use crate::logread::Ask;
 use crate::rooms::{HistoryQuery, TopicKey};
 use crate::{Attach, RowsAsk, Ticket};
@@ -11,7 +11,6 @@ use hubsub_types::NodeId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Rooms whose place is requested, and their waiting requests.
 #[derive(Debug, Default)]
 pub struct Misses {
     pub rooms: HashMap<Arc<[u8]>, Miss, RandomState>,
@@ -26,30 +25,23 @@ pub struct Miss {
     pub asked: Option<bool>,
     /// Whether the room gets a place if it has none: a request waits that creates it.
     pub makes: bool,
-    /// Time limit, in ms.
     pub until_ms: u64,
-    /// Waiting requests, in order of arrival.
     pub waits: VecDeque<Missing>,
 }
 
 impl Miss {
-    /// A room without waiting requests yet, with this time limit.
-    #[must_use]
     pub fn new(until_ms: u64) -> Miss {
         Miss { asked: None, makes: false, until_ms, waits: VecDeque::new() }
     }
 }
 
-/// A request that waits for the place of a room.
 #[derive(Debug)]
 pub enum Missing {
     Publish(Ticket, Arc<Record>),
     Attach(Box<Attach>),
     /// A request of a node that knows the place.
     Message(NodeId, Box<NodeMessage>),
-    /// A request for the number of subscribers.
     Count(Ticket, TopicKey),
-    /// A request for a room's history.
     History(Box<HistoryQuery>, Ask),
     /// A request for entries of a hub; it concerns no room.
     Rows(Box<RowsAsk>),
@@ -57,13 +49,11 @@ pub enum Missing {
 
 impl Missing {
     /// Whether it does not create a place, and is also answered if the room has none.
-    #[must_use]
     pub fn is_question(&self) -> bool {
         matches!(self, Missing::Count(..) | Missing::History(..) | Missing::Rows(_))
     }
 
     /// Bytes that it keeps allocated.
-    #[must_use]
     pub fn weight(&self) -> usize {
         size_of::<Missing>()
             + match self {

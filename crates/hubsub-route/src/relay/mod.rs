@@ -2,21 +2,24 @@
 //! shard for the hubs that it relays ([`state`]). The behaviour is in `broker/relay`; the messages between
 //! nodes are those of `hubsub_message`.
 
-pub mod handover;
-pub mod holes;
+mod handover;
+mod holes;
 pub mod limits;
-pub mod load;
-pub mod messages;
-pub mod misses;
-pub mod moves;
-pub mod nodes;
-pub mod patterns;
-pub mod state;
-pub mod upstreams;
-pub mod waiting;
-pub mod watch;
+mod messages;
+mod misses;
+mod moves;
+mod nodes;
+mod patterns;
+mod state;
+mod upstreams;
+mod waiting;
+mod watch;
 
 pub use limits::RelayLimits;
+pub(crate) use {
+    handover::*, holes::*, limits::*, messages::*, misses::*, moves::*, patterns::*, state::*, upstreams::*,
+    watch::*,
+};
 
 use hubsub_types::{NodeId, ProducerId};
 
@@ -30,11 +33,11 @@ pub struct Cluster {
     pub limits: RelayLimits,
 }
 
-/// The leader of a hub.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Leader {
     Me,
     Node(NodeId),
     /// No leader, as far as this node knows.
+    #[default]
     None,
 }

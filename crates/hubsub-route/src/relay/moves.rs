@@ -10,11 +10,9 @@ use hubsub_types::class::ClassIndex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Moves of rooms in progress on a shard.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// Rooms that this shard leaves, with the home that it leaves: it sends no requests until that home
-    /// reports that all earlier ones are answered.
+    /// Rooms that this shard leaves, and their homes: it sends no requests until all are answered.
     pub leaving: HashMap<Arc<[u8]>, ShardId, RandomState>,
     /// Shards that leave rooms that were here, or have to.
     pub leavers: BTreeMap<(Arc<[u8]>, ShardId), Leaver>,
@@ -28,12 +26,10 @@ pub struct Moves {
 pub struct Leaver {
     /// Whether it has sent `Leave`: it sends nothing more before `Left`.
     pub is_asked: bool,
-    /// Publishes that are returned to it, by their number.
     pub back: BTreeMap<u64, Parked>,
 }
 
 impl Leaver {
-    /// The publishes that are returned to it, in order.
     #[must_use]
     pub fn take(self) -> Vec<(Ticket, Arc<crate::Record>)> {
         self.back.into_values().map(|parked| (parked.ticket, parked.record)).collect()

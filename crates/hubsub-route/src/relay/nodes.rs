@@ -16,17 +16,14 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Peer {
     pub node: NodeId,
-    /// The number of its links with this node.
     links: u16,
     /// Bit mask of the links that are up.
     up: u64,
     /// Messages that wait until their link accepts them, in order.
     unsent: VecDeque<(HubId, NodeMessage)>,
-    /// Its patterns that this shard holds.
     patterns: BTreeSet<Arc<[u8]>>,
 }
 
-/// The tables of patterns and of groups.
 pub type Held<'a> = (&'a mut Patterns, &'a mut Patterns);
 
 fn table_of<'a>(held: &'a mut Held<'_>, source: &[u8]) -> &'a mut Patterns {
@@ -37,12 +34,10 @@ fn table_of<'a>(held: &'a mut Held<'_>, source: &[u8]) -> &'a mut Patterns {
 #[derive(Debug, Default)]
 pub struct Peers {
     places: Vec<Option<Peer>>,
-    /// The number of messages that wait for links of all nodes.
     unsent: usize,
 }
 
 impl Peers {
-    #[must_use]
     pub fn place(&self, node: NodeId) -> Option<usize> {
         self.places.iter().position(|peer| peer.as_ref().is_some_and(|peer| peer.node == node))
     }
@@ -76,13 +71,10 @@ impl Peers {
     }
 
     /// The holder that represents a node in the counts of this node's hubs, on a node with `shards` shards.
-    #[must_use]
     pub fn holder(&self, node: NodeId, shards: u16) -> Option<Holder> {
         self.place(node).map(|place| Holder(shards + place as u16))
     }
 
-    /// The node that a holder represents.
-    #[must_use]
     pub fn node_of(&self, holder: Holder, shards: u16) -> Option<NodeId> {
         let place = usize::from(holder.0.checked_sub(shards)?);
         self.places.get(place)?.as_ref().map(|peer| peer.node)
@@ -97,7 +89,6 @@ impl Peers {
         true
     }
 
-    /// A link has ended: messages that waited for it are lost.
     pub fn down(&mut self, node: NodeId, link: u16) {
         let Some(peer) = self.peer_mut(node) else { return };
         peer.up &= !(1 << (link % 64));
@@ -116,30 +107,24 @@ impl Peers {
         }
     }
 
-    /// Whether the link of a hub is up.
-    #[must_use]
     pub fn reaches(&self, node: NodeId, hub: HubId) -> bool {
         self.peer(node).is_some_and(|peer| peer.up >> (hub.0 % u32::from(peer.links)) & 1 != 0)
     }
 
-    #[must_use]
     pub fn uses(&self, node: NodeId, hub: HubId, link: u16) -> bool {
         self.peer(node).is_some_and(|peer| hub.0 % u32::from(peer.links) == u32::from(link))
     }
 
-    /// Nodes whose link for a hub is up.
     pub fn reached(&self, hub: HubId) -> impl Iterator<Item = NodeId> {
         self.places.iter().flatten().map(|peer| peer.node).filter(move |&node| self.reaches(node, hub))
     }
 
     /// Whether a record for a node would be sent at once.
-    #[must_use]
     pub fn flows(&self, node: NodeId, hub: HubId, sink: &impl Sink) -> bool {
         self.peer(node).is_some_and(|peer| peer.unsent.is_empty()) && sink.node_flows(node, hub)
     }
 
-    /// Sends a message that must arrive while the link is up: at once, or when the link accepts it. Returns
-    /// whether the link is up.
+    /// Sends a message now, or when the link accepts it. Returns whether the link is up.
     pub fn send(&mut self, node: NodeId, hub: HubId, message: NodeMessage, sink: &mut impl Sink) -> bool {
         if !self.reaches(node, hub) {
             return false;
@@ -156,7 +141,6 @@ impl Peers {
         true
     }
 
-    /// Sends waiting messages, as far as links accept them.
     pub fn resend(&mut self, sink: &mut impl Sink) {
         if self.unsent == 0 {
             return;
@@ -173,13 +157,10 @@ impl Peers {
     }
 
     /// The number of messages that wait for links of all nodes.
-    #[must_use]
     pub fn unsent(&self) -> usize {
         self.unsent
     }
 
-    /// The number of messages that wait for links of one node.
-    #[must_use]
     pub fn unsent_of(&self, node: NodeId) -> usize {
         self.peer(node).map_or(0, |peer| peer.unsent.len())
     }
@@ -214,14 +195,7 @@ impl Peers {
         self.forget_unknown(node);
     }
 
-    /// The number of known nodes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.places.iter().flatten().count()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }

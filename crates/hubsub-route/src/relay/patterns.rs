@@ -8,14 +8,12 @@ use hubsub_types::{NodeId, ShardId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A pattern, and the number of its subscribers on a node.
 pub type Counted = (Arc<[u8]>, u32);
 
 /// A node's set of patterns, or changes of it, for this node's shards.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PatternChange {
     pub node: NodeId,
-    /// Identifies the node's link.
     pub session: u64,
     /// Version of the set with this change.
     pub version: u64,
@@ -27,8 +25,7 @@ pub struct PatternChange {
     pub patterns: Arc<[Counted]>,
 }
 
-/// A node with which patterns are exchanged.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PatternPeer {
     /// Distinguishes the link from earlier ones.
     pub session: u64,
@@ -47,35 +44,25 @@ pub struct PatternPeer {
 /// The exchange of patterns with other nodes; on shard 0.
 #[derive(Debug, Default)]
 pub struct PatternSets {
-    /// Version of this node's own set.
     pub version: u64,
     /// Nodes whose link for patterns is up.
     pub peers: HashMap<NodeId, PatternPeer, RandomState>,
     /// Subscriptions that wait until all these nodes hold a version: version, shard, and number there.
     pub waiting: VecDeque<(u64, ShardId, u32)>,
-    /// The number of links so far.
     sessions: u64,
 }
 
 impl PatternSets {
-    /// A node's link for patterns is up.
     pub fn up(&mut self, node: NodeId, shards: u16) {
         self.sessions += 1;
-        let peer = PatternPeer {
-            session: self.sessions,
-            holds: 0,
-            coming: None,
-            version: None,
-            held: vec![None; usize::from(shards)],
-            told: None,
-        };
+        let held = vec![None; usize::from(shards)];
+        let peer = PatternPeer { session: self.sessions, held, ..PatternPeer::default() };
         if self.peers.len() < usize::from(NODES_MAX) || self.peers.contains_key(&node) {
             self.peers.insert(node, peer);
         }
     }
 
     /// The lowest version of this node's set that a node holds; `u64::MAX` if there are no nodes.
-    #[must_use]
     pub fn held_by_all(&self) -> u64 {
         self.peers.values().map(|peer| peer.holds).min().unwrap_or(u64::MAX)
     }
@@ -83,7 +70,6 @@ impl PatternSets {
 
 impl PatternPeer {
     /// The version of its set that all shards hold.
-    #[must_use]
     pub fn held(&self) -> Option<u64> {
         self.held.iter().copied().min().flatten()
     }

@@ -25,18 +25,14 @@ pub struct InterestRequest {
 /// A topic with subscribers here, in a room that another node leads.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Slot of the hub.
     pub slot: u16,
     pub room: RoomHandle,
-    /// Whether the leader has confirmed the interest.
     pub is_confirmed: bool,
     /// Whether a leader ever has: then subscribers here may have received records.
     pub was_confirmed: bool,
     /// The room's epoch when it was last confirmed.
     pub epoch: Epoch,
-    /// The request that has to be confirmed.
     pub asked: AskId,
-    /// Subscriptions that wait for the confirmation.
     pub waiting: Vec<WaitingAttach>,
     /// Whether a changed number has yet to be sent to the leader.
     pub is_dirty: bool,
@@ -45,13 +41,10 @@ pub struct Upstream {
 #[derive(Debug)]
 pub struct WaitingAttach {
     pub attach: Attach,
-    /// The edge shard that sent it.
     pub from: ShardId,
-    /// Time limit, in ms.
     pub until_ms: u64,
 }
 
-/// The topics of a shard that other nodes lead.
 #[derive(Debug, Default)]
 pub struct Upstreams {
     pub by_topic: HashMap<TopicKey, Upstream, RandomState>,
@@ -61,14 +54,11 @@ pub struct Upstreams {
 }
 
 impl Upstreams {
-    /// The number of subscriptions that wait for a confirmation.
-    #[must_use]
     pub fn attaches(&self) -> usize {
         self.attaches
     }
 
     /// The topics of a hub, in an order that does not depend on hashes.
-    #[must_use]
     pub fn of_hub(&self, slot: u16) -> Vec<TopicKey> {
         let of_hub = self.by_topic.iter().filter(|(_, up)| up.slot == slot);
         let mut keys: Vec<TopicKey> = of_hub.map(|(key, _)| key.clone()).collect();
@@ -76,7 +66,6 @@ impl Upstreams {
         keys
     }
 
-    /// The number of subscribers to a topic has changed.
     pub fn changed(&mut self, key: &TopicKey) {
         if let Some(up) = self.by_topic.get_mut(key)
             && !std::mem::replace(&mut up.is_dirty, true)

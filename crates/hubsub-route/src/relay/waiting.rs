@@ -9,19 +9,43 @@ use super::state::{Parked, Question, Relay};
 use crate::cursors::{CURSORS_MAX, Read};
 use crate::hubread::HubRead;
 
+/// The load of a queue: each limit of a relay counts both fields.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    pub number: usize,
+    pub bytes: usize,
+}
+
+impl Load {
+    /// Whether something of this weight, in bytes, would exceed one of the limits.
+    pub fn is_full(&self, weight: usize, (number_max, bytes_max): (usize, usize)) -> bool {
+        self.number >= number_max || self.bytes + weight > bytes_max
+    }
+
+    pub fn add(&mut self, weight: usize) {
+        (self.number, self.bytes) = (self.number + 1, self.bytes + weight);
+    }
+
+    pub fn remove(&mut self, weight: usize) {
+        (self.number, self.bytes) = (self.number - 1, self.bytes - weight);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.number == 0
+    }
+}
+
 impl Relay {
     /// Whether there is no space for a waiting publish of this weight.
     pub fn is_full(&self, weight: usize) -> bool {
         self.parked.is_full(weight, (self.limits.parked_max, self.limits.parked_bytes_max))
     }
 
-    /// The next number for a publish that arrives and waits.
     pub fn number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
 
-    /// Adds a waiting publish in the order of its number.
     pub fn park(&mut self, slot: u16, parked: Parked) {
         self.parked.add(parked.record.weight());
         self.wake_by(parked.since_ms + self.limits.parked_ms);
@@ -31,7 +55,6 @@ impl Relay {
         self.settle(slot);
     }
 
-    /// Removes and returns the first waiting publish.
     pub fn unpark(&mut self, slot: u16) -> Option<Parked> {
         let parked = self.hub_mut(slot).queue.pop_front()?;
         self.parked.remove(parked.record.weight());
@@ -88,7 +111,6 @@ impl Relay {
         Ok(())
     }
 
-    /// Removes and returns the requests for entries.
     pub fn take_rows(&mut self, slot: u16) -> Vec<Question> {
         let questions = std::mem::take(&mut self.hub_mut(slot).questions);
         let is_rows = |question: &Question| matches!(question.what, Missing::Rows(_));
@@ -98,7 +120,6 @@ impl Relay {
         rows
     }
 
-    /// Removes and returns the first request.
     pub fn take_question(&mut self, slot: u16) -> Option<Question> {
         let question = self.hub_mut(slot).questions.pop_front()?;
         self.parked.remove(question.what.weight());

@@ -31,14 +31,11 @@ struct Watcher {
 
 impl Watchers {
     /// This node starts to lead the hub; its log is committed up to this offset.
-    #[must_use]
     pub fn new(life: Epoch, committed: u64) -> Watchers {
         Watchers { life, committed, ..Watchers::default() }
     }
 
-    /// As `new`, when this node led in the same term before: one record of that leadership may have been due
-    /// to any node.
-    #[must_use]
+    /// As `new`, after leading in the same term: one of its records may have been due to any node.
     pub fn anew(life: Epoch, committed: u64) -> Watchers {
         Watchers { life, committed, commits: 1, ..Watchers::default() }
     }
@@ -50,8 +47,7 @@ impl Watchers {
         self.committed = offset;
     }
 
-    /// Counts a record that is sent to a node, with this offset of the hub's log; returns the offset that was
-    /// due before. For a node that is not watched, all earlier offsets were due.
+    /// Counts a record for a node; returns the offset due before, all of them for an unwatched node.
     pub fn sent(&mut self, node: NodeId, offset: u64) -> u64 {
         match self.nodes.get_mut(&node).filter(|watcher| watcher.away.is_none()) {
             Some(watcher) => {
@@ -62,8 +58,6 @@ impl Watchers {
         }
     }
 
-    /// The last offset of its log that was committed here.
-    #[must_use]
     pub fn committed(&self) -> u64 {
         self.committed
     }
@@ -74,8 +68,7 @@ impl Watchers {
         self.watcher(node, Watcher { due: 0, offset, away: Some(commits) });
     }
 
-    /// Starts to watch a node, which is sent all records that match its patterns from now on; returns the
-    /// number due before.
+    /// Watches a node from now on, which gets all matching records; returns the number due before.
     pub fn begin(&mut self, node: NodeId) -> u64 {
         let (commits, committed) = (self.commits, self.committed);
         let watcher = self.watcher(node, Watcher { due: 0, offset: 0, away: Some(0) });
@@ -86,7 +79,6 @@ impl Watchers {
         watcher.due
     }
 
-    /// The state of a node; `first` is its initial state.
     fn watcher(&mut self, node: NodeId, first: Watcher) -> &mut Watcher {
         if self.nodes.len() >= 2 * usize::from(NODES_MAX) && !self.nodes.contains_key(&node) {
             // A node that returns is notified that all records were due.
@@ -96,13 +88,11 @@ impl Watchers {
     }
 
     /// The number of records that were due to a node, or may have been.
-    #[must_use]
     pub fn due(&self, node: NodeId) -> u64 {
         let watcher = self.nodes.get(&node);
         watcher.map_or(self.commits, |it| it.due + it.away.map_or(0, |away| self.commits - away))
     }
 
-    #[must_use]
     pub fn commits(&self) -> u64 {
         self.commits
     }
@@ -142,20 +132,17 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// This node applies the route of a term.
     pub fn routed(&mut self, term: Term) {
         self.first.get_or_insert(term);
     }
 
-    /// Counts a record that arrived from the leader.
     pub fn came(&mut self) {
         if let Some((_, came)) = &mut self.known {
             *came += 1;
         }
     }
 
-    /// A record arrived with an offset of the hub's log, after the offset `before` that was due previously:
-    /// returns `before` if it is not known here.
+    /// A record arrived after the offset `before` that was due: returns `before` if it is unknown here.
     pub fn saw(&mut self, before: u64, offset: u64) -> Option<u64> {
         let lacks = (before > self.seen).then_some(before);
         self.seen = self.seen.max(offset);
@@ -174,8 +161,7 @@ impl Watched {
         is_whole
     }
 
-    /// The leader of a term has reported its end. `is_confirmed`: all interest that was ever confirmed is
-    /// confirmed there.
+    /// A term's leader has ended. `is_confirmed`: all interest that ever was is confirmed there.
     pub fn ends(&mut self, term: Term, end: LeadershipEnd, is_confirmed: bool) {
         let has_all = match self.known {
             Some((life, came)) if life == end.epoch => came == end.expected,
@@ -194,13 +180,11 @@ impl Watched {
     }
 
     /// Whether the leader of a term has reported its end.
-    #[must_use]
     pub fn is_over(&self, term: Term) -> bool {
         self.over.is_some_and(|over| over.0 == term)
     }
 
     /// Whether no record is missing up to the end of a term.
-    #[must_use]
     pub fn has_all_of(&self, term: Term) -> bool {
         self.over == Some((term, true))
     }

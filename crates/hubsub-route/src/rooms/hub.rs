@@ -2,9 +2,10 @@
 
 use super::{RoomHandle, Rooms};
 use crate::hubread::{HubRange, HubRead};
-use crate::hubs::{HubLog, Hubs};
+use crate::hubs::{Hub, HubLog, Hubs};
 use hubsub_message::Record;
-use hubsub_types::Seq;
+use hubsub_types::class::ClassIndex;
+use hubsub_types::{HubId, Seq};
 use std::sync::Arc;
 
 /// Records that one read examines: the shard does other work in between.
@@ -16,7 +17,6 @@ const MATCHES_MAX: usize = 65_536;
 impl Rooms {
     /// The records for a read of a hub, from memory; none: the log must be read. It includes all records of
     /// the log: limits of a class on its history apply to history requests only.
-    #[must_use]
     pub fn range_of_hub(&self, slot: u16, read: &HubRead) -> Option<HubRange> {
         let hub = self.hubs.get(slot);
         let log = hub.log.as_ref()?;
@@ -55,9 +55,14 @@ impl Rooms {
         Some(range)
     }
 
-    #[must_use]
     pub fn all_hubs(&self) -> &Hubs {
         &self.all_hubs
+    }
+
+    /// The ids and classes of this shard's hubs, by slot; a hub of a node that is alone has no id.
+    pub fn hub_ids(&self) -> impl Iterator<Item = (HubId, ClassIndex)> {
+        let id_of = |hub: &Hub| self.all_hubs.placement.id(hub.class, hub.index).unwrap_or_default();
+        self.hubs.iter().map(move |hub| (id_of(hub), hub.class))
     }
 
     fn record_at(&self, room: RoomHandle, seq: Seq) -> Option<&Arc<Record>> {

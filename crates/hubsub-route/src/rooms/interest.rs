@@ -9,7 +9,6 @@ use hubsub_types::{ErrorCode, HubId, Position, Seq, ShardId};
 use std::sync::Arc;
 
 impl Rooms {
-    /// Registers a subscription and finds its start, or the log read that finds it.
     pub fn attach(
         &mut self,
         attach: &Attach,
@@ -37,10 +36,8 @@ impl Rooms {
         Ok((self.beginning(self.at(handle.index), attach, from, now), handle))
     }
 
-    /// The start of a subscription in a room.
     fn beginning(&self, room: &Room, attach: &Attach, from: ShardId, now: Now) -> Known<Attached> {
-        let position = Position { epoch: room.epoch, seq: room.seq };
-        let first = room.first_seq();
+        let (position, first) = (room.position(), room.first_seq());
         let of_topic = |r: &&Arc<Record>| r.namespace == attach.namespace && r.topic() == &*attach.topic;
         let log = || match first > Seq(1) && attach.start != Start::Live {
             true => self.ask_log(room, now, Then::Attach(Box::new(attach.clone()), from)),
@@ -88,14 +85,12 @@ impl Rooms {
         Known::Here(Attached { position, replay_from, recovered })
     }
 
-    /// The start of a subscription, from a log read. `last` was the room's last record when interest began:
-    /// later ones bypassed the subscription.
-    #[must_use]
+    /// The start of a subscription, from a log read; records after `last` bypassed the subscription.
     pub fn attach_found(&self, attach: &Attach, last: Seq, found: &Found) -> Attached {
         let Some(room) = self.find_of_topic(&attach.topic).and_then(|h| self.get(h)) else {
             return Attached { position: Position::default(), replay_from: None, recovered: false };
         };
-        let position = Position { epoch: room.epoch, seq: room.seq };
+        let position = room.position();
         let of_epoch = found.records.iter().find(|r| r.position.epoch == room.epoch).map(|r| r.position.seq);
         let (from, recovered) = match attach.start {
             Start::After(p) if p.epoch != room.epoch => (None, false),

@@ -4,7 +4,7 @@ use super::{Rooms, Slot, name_at};
 use crate::Now;
 use crate::hubs::HubLog;
 use crate::sparse::is_sparse;
-use hubsub_types::{ErrorCode, Limits};
+use hubsub_types::ErrorCode;
 
 /// Memory of a name beyond its bytes, approximately: reference counts and rounding.
 const NAME_BYTES: usize = 20;
@@ -13,14 +13,10 @@ const NAME_BYTES: usize = 20;
 const CROWDED: u64 = 16;
 
 impl Rooms {
-    /// Sets the limits that may change while running.
-    pub fn set_limits(&mut self, limits: &Limits) {
-        self.rooms_max = limits.rooms_max.div_ceil(u64::from(self.shards));
-        self.names_bytes_max = limits.room_names_bytes_max.div_ceil(u64::from(self.shards));
-        self.creations_per_second_max = limits.room_creations_per_second_max;
-        self.history_bytes_max = limits.history_shard_bytes_max;
-        self.history_reply_records_max = limits.history_reply_records_max;
-        self.history_reply_bytes_max = limits.history_reply_bytes_max;
+    /// The limits of rooms and of the bytes of their names, on this shard.
+    fn shares(&self) -> (u64, u64) {
+        let of_shard = |max: u64| max.div_ceil(u64::from(self.shards));
+        (of_shard(self.limits.rooms_max), of_shard(self.limits.room_names_bytes_max))
     }
 
     /// Rooms that count against their limits, and bytes of their names.
@@ -29,19 +25,15 @@ impl Rooms {
     }
 
     pub(super) fn has_place(&self, name: &[u8]) -> Result<(), ErrorCode> {
-        let (rooms, name_bytes) = self.counted();
-        if rooms >= self.rooms_max || name_bytes + name.len() as u64 > self.names_bytes_max {
-            Err(ErrorCode::TooManyRooms)
-        } else {
-            Ok(())
-        }
+        let ((rooms, name_bytes), (rooms_max, bytes_max)) = (self.counted(), self.shares());
+        let has_place = rooms < rooms_max && name_bytes + name.len() as u64 <= bytes_max;
+        if has_place { Ok(()) } else { Err(ErrorCode::TooManyRooms) }
     }
 
     /// Whether rooms that are also in a log should be removed to make space for others.
     pub(super) fn is_crowded(&self) -> bool {
-        let (rooms, name_bytes) = self.counted();
-        rooms >= self.rooms_max - self.rooms_max / CROWDED
-            || name_bytes >= self.names_bytes_max - self.names_bytes_max / CROWDED
+        let ((rooms, name_bytes), (rooms_max, bytes_max)) = (self.counted(), self.shares());
+        rooms >= rooms_max - rooms_max / CROWDED || name_bytes >= bytes_max - bytes_max / CROWDED
     }
 
     pub(super) fn may_create(&mut self, name: &[u8], now: Now) -> Result<(), ErrorCode> {
@@ -50,15 +42,15 @@ impl Rooms {
         if self.created.0 != second {
             self.created = (second, 0);
         }
-        if self.creations_per_second_max > 0 && self.created.1 >= self.creations_per_second_max {
+        let max = self.limits.room_creations_per_second_max;
+        if max > 0 && self.created.1 >= max {
             return Err(ErrorCode::RoomCreationRate);
         }
         self.created.1 += 1;
         Ok(())
     }
 
-    /// Releases memory when few of many rooms are left: slots after the last room, if at least half of all can go,
-    /// and empty slots of the table of names.
+    /// Releases memory of unused slots at the end, if that is half of all, and of the table of names.
     pub fn shrink(&mut self) {
         for slot in 0..self.hubs.iter().count() as u16 {
             self.hubs.get_mut(slot).log.iter_mut().for_each(HubLog::shrink);
@@ -94,7 +86,6 @@ impl Rooms {
     }
 
     /// Memory of the tables and the names, in bytes, approximately; without the rooms' histories and interest.
-    #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.slots.len() * size_of::<Slot>()
             + (self.free.len() + self.revisions.capacity() * 4) * size_of::<u32>()

@@ -13,31 +13,24 @@ use hubsub_types::names::Glob;
 use hubsub_types::{Position, Seq, ShardId};
 use std::sync::Arc;
 
-/// Information on a room.
 #[derive(Clone, Debug)]
 pub struct RoomInfo {
     pub name: Arc<[u8]>,
     pub class: ClassIndex,
-    /// Index of its hub in the class.
     pub hub: u16,
     pub shard: ShardId,
-    /// Position of its last record.
     pub position: Position,
     /// Seq of its oldest record in history, or of the next one.
     pub first_seq: Seq,
-    /// Number of records in history.
     pub history: u64,
-    /// Size of its history, in bytes.
     pub history_bytes: u64,
     /// Exact number of subscribers of all its topics.
     pub subscribers: u64,
-    /// Number of topics with subscribers.
     pub topics: u64,
     /// Time since it was last used, in s.
     pub idle_s: u32,
 }
 
-/// A page of rooms that is being filled; see the module.
 pub struct Page {
     /// The walk continues at this name, or after it.
     from: Vec<u8>,
@@ -46,13 +39,11 @@ pub struct Page {
     limit: usize,
     /// Rooms found so far, in the order of their names.
     pub found: Vec<RoomInfo>,
-    /// Whether the page is complete.
     pub is_whole: bool,
 }
 
 impl Page {
     /// A page of at most `limit` rooms after a name that match a pattern.
-    #[must_use]
     pub fn new(glob: Option<&[u8]>, after: Option<&[u8]>, limit: usize) -> Page {
         let glob = glob.map(Glob::new);
         let prefix = glob.as_ref().map_or(&[][..], Glob::literal_prefix);
@@ -67,7 +58,6 @@ impl Page {
 }
 
 impl Rooms {
-    #[must_use]
     pub fn info(&self, handle: RoomHandle, shard: ShardId, now: Now) -> Option<RoomInfo> {
         let room = self.get(handle)?;
         let others = || room.others.iter().flat_map(|o| o.values());
@@ -76,7 +66,7 @@ impl Rooms {
             class: self.hubs.get(room.hub).class,
             hub: self.hubs.get(room.hub).index,
             shard,
-            position: Position { epoch: room.epoch, seq: room.seq },
+            position: room.position(),
             first_seq: room.first_seq(),
             history: room.ring.as_ref().map_or(0, |r| r.len() as u64),
             history_bytes: room.ring.as_ref().map_or(0, |r| r.bytes()),

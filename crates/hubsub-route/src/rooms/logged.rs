@@ -7,11 +7,10 @@ use crate::hubs::{HubLog, HubSeed, Pending, Waits};
 use crate::producers::Producers;
 use crate::rows::{RowTotals, Rows};
 use hubsub_message::{LogPlace, Record};
-use hubsub_types::{Epoch, HubId, Position, Seq};
+use hubsub_types::{HubId, Position, Seq};
 use std::sync::atomic::Ordering;
 
 impl Rooms {
-    /// Adds a hub of this shard while the node runs.
     pub fn add_hub(&mut self, seed: &HubSeed, producers: Producers) {
         // Timestamps never decrease within a hub.
         self.last_us = self.last_us.max(seed.last_us);
@@ -19,7 +18,6 @@ impl Rooms {
         self.hubs.add(seed, durability, producers);
     }
 
-    /// Sets the retained messages that were found in a hub's log.
     pub fn set_rows(&mut self, hub: HubId, rows: Rows) {
         if let Some(slot) = self.hubs.slot_of(hub) {
             self.hubs.get_mut(slot).rows.replace(rows, &self.retained);
@@ -33,20 +31,16 @@ impl Rooms {
         }
     }
 
-    /// The node's retained messages, counted.
-    #[must_use]
     pub fn row_totals(&self) -> &RowTotals {
         &self.retained
     }
 
     /// Number of the node's retained messages, and their memory in bytes.
-    #[must_use]
     pub fn rows_of_node(&self) -> (u64, u64) {
         let RowTotals { messages, bytes, .. } = &*self.retained;
         (messages.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
     }
 
-    /// Gives a record of a logged class its position in its room; returns its offset.
     pub fn append(&mut self, handle: RoomHandle, record: &mut Record, now: Now) -> u64 {
         self.last_us = self.last_us.max(now.wall_us);
         record.timestamp_us = self.last_us;
@@ -61,14 +55,12 @@ impl Rooms {
         offset
     }
 
-    /// Adds a request that waits for the log.
     pub fn wait_for_log(&mut self, pending: Pending) {
         let slot = self.at(pending.room.index).hub;
         self.hubs.get_mut(slot).log.as_mut().expect("its class is logged").push(pending);
     }
 
-    /// Removes and returns the first waiting request of a hub's log. A record is committed by that;
-    /// `receivers` is the number of its subscribers.
+    /// Removes a hub's first waiting request. That commits a record; `receivers` are its subscribers.
     pub fn release(&mut self, slot: u16, receivers: u64) -> Option<Waits> {
         let log = self.hubs.get_mut(slot).log.as_mut()?;
         let Pending { room, waits, .. } = log.pop()?;
@@ -80,14 +72,13 @@ impl Rooms {
         Some(waits)
     }
 
-    /// Ends a room's epoch; its log must record that at the offset that this returns, with the room's last
-    /// position and the time. Later records are in a new epoch.
+    /// Ends a room's epoch, which the log must record: its offset, the room's last position, the time.
     pub fn end_epoch(&mut self, handle: RoomHandle, now: Now) -> (u64, Position, u64) {
         self.drop_all(handle);
         self.last_us = self.last_us.max(now.wall_us);
-        let (last_us, epoch) = (self.last_us, Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)));
+        let (last_us, epoch) = (self.last_us, self.fresh_epoch());
         let room = self.get_mut(handle).expect("the caller holds a live handle");
-        let last = Position { epoch: room.epoch, seq: room.seq };
+        let last = room.position();
         (room.epoch, room.seq, room.epoch_state, room.was_created) = (epoch, Seq(0), EpochState::One, false);
         let (slot, name_len) = (room.hub, room.name.len());
         let log = self.hubs.get_mut(slot).log.as_mut().expect("its class is logged");
@@ -97,20 +88,15 @@ impl Rooms {
     }
 
     /// The last offset that a hub has committed to its log; 0 if it has none.
-    #[must_use]
     pub fn committed_of(&self, slot: u16) -> u64 {
         self.hubs.get(slot).log.as_ref().map_or(0, HubLog::committed)
     }
 
-    /// The log of a room's hub, if its class has one.
-    #[must_use]
     pub fn log_of(&self, handle: RoomHandle) -> Option<&HubLog> {
         self.hubs.get(self.get(handle)?.hub).log.as_ref()
     }
 
-    /// Whether a room has no visible state: it was deleted, or its last subscriber left before a first
-    /// record.
-    #[must_use]
+    /// Whether a room has no visible state: it was deleted, or left before a first record.
     pub fn is_gone(&self, handle: RoomHandle) -> bool {
         let room = self.at(handle.index);
         let is_logged = self.hubs.get(room.hub).log.is_some();
@@ -122,16 +108,13 @@ impl Rooms {
         self.log_of(handle).is_some_and(|log| log.pending_of(handle.index) > 0)
     }
 
-    /// The log of a room's hub, if its class has one.
-    #[must_use]
     pub fn log_of_name(&self, name: &[u8]) -> Option<&HubLog> {
         let class = self.classes.class_of_room(name);
         let slot = self.hubs.find(class, self.all_hubs.placement.hub(class, name))?;
         self.hubs.get(slot).log.as_ref()
     }
 
-    /// Whether a room may be removed from memory: if it has a log, that must give the same answers when the
-    /// room is opened again.
+    /// Whether a room may leave memory: its log, if any, must give the same answers later.
     pub(super) fn may_leave(
         &self,
         handle: RoomHandle,
@@ -143,7 +126,7 @@ impl Rooms {
         }
         let (through, recalled) = log_knows(log.id, &room.name);
         match log.of_current_epoch(recalled) {
-            Some(known) => known == Position { epoch: room.epoch, seq: room.seq },
+            Some(known) => known == room.position(),
             None => through >= if room.seq == Seq(0) { log.deleted() } else { log.committed() },
         }
     }

@@ -41,17 +41,13 @@ pub struct RoomHandle {
 }
 
 impl RoomHandle {
-    /// A handle of no room.
     pub const NONE: RoomHandle = RoomHandle { index: u32::MAX, generation: 0 };
 
-    /// Its place in the shard's table.
-    #[must_use]
     pub fn index(self) -> u32 {
         self.index
     }
 }
 
-/// Interest in topics, by namespace and name.
 type Interests = HashMap<(Namespace, Arc<[u8]>), Counts, RandomState>;
 
 #[derive(Debug)]
@@ -67,8 +63,7 @@ pub struct Room {
     ring: Option<Box<Ring>>,
     /// Last publish or change of interest, in s of the node's clock.
     used_s: u32,
-    /// Slot of its hub on this shard, which also determines its class; it changes only when the node joins a
-    /// cluster.
+    /// Slot of its hub on this shard, which determines its class; it changes only by `join`.
     hub: u16,
     /// Created by name, not by a record or a subscription: it stays without either.
     was_created: bool,
@@ -82,8 +77,7 @@ enum EpochState {
     One,
     /// Its hub's log has records of an earlier epoch.
     Past,
-    /// Its class has no log, its leader reported that the current epoch has ended, and no record of that epoch
-    /// is missing here.
+    /// Its class has no log, its leader ended the current epoch, and no record of that is missing here.
     Over,
 }
 
@@ -93,6 +87,10 @@ impl Room {
             return Some(&self.own);
         }
         self.others.as_ref()?.get(&Key(namespace, topic))
+    }
+
+    fn position(&self) -> Position {
+        Position { epoch: self.epoch, seq: self.seq }
     }
 
     fn has_past(&self) -> bool {
@@ -119,7 +117,6 @@ impl Room {
     }
 }
 
-/// A borrowed key of `Room::others`.
 #[derive(Hash)]
 struct Key<'a>(Namespace, &'a [u8]);
 
@@ -132,7 +129,6 @@ impl hashbrown::Equivalent<(Namespace, Arc<[u8]>)> for Key<'_> {
 /// A slot's generation, incremented when a room leaves it, and its room.
 type Slot = (u32, Option<Room>);
 
-/// The last record of a room, according to the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recalled {
     pub position: Position,
@@ -140,7 +136,6 @@ pub struct Recalled {
     pub offset: u64,
 }
 
-/// The rooms of one shard.
 pub struct Rooms {
     pub(crate) classes: Arc<ClassTable>,
     shards: u16,
@@ -149,41 +144,27 @@ pub struct Rooms {
     free: Vec<u32>,
     /// The generation of new slots; no handle of a removed slot has it.
     first_generation: u32,
-    /// The last slot with a room, when too few slots after it were free to shrink the table: while it has a room,
-    /// the table is not shrunk.
+    /// The last slot with a room, with too few free ones after it: while it has one, nothing shrinks.
     last_place: usize,
     names: HashTable<u32>,
-    /// Bytes of all names.
     name_bytes: usize,
-    /// The same rooms in the order of their names.
     ordered: Ordered,
     /// By slot: the revision of the table of places that placed the room here, if there is one.
     revisions: HashMap<u32, u64, RandomState>,
     /// The next epoch, counted from the node's incarnation << 32.
     epochs: Arc<AtomicU64>,
-    /// Retained messages of the node.
     retained: Arc<RowTotals>,
     /// Rooms of entries (see [`rows`]), which have limits of their own.
     row_rooms: usize,
-    /// Bytes of their names.
     row_name_bytes: usize,
     /// All hubs, and the placement of rooms on them.
     all_hubs: Arc<Hubs>,
-    /// The hubs of this shard.
     pub hubs: ShardHubs,
-    /// The latest timestamp of a record, in µs since 1970.
     last_us: u64,
     /// The second in which rooms were last created, and how many were.
     created: (u64, u64),
-    /// Where the sweep continues.
     swept: usize,
-    rooms_max: u64,
-    names_bytes_max: u64,
-    creations_per_second_max: u64,
-    history_bytes_max: u64,
-    history_reply_records_max: u64,
-    history_reply_bytes_max: u64,
-    /// Topics with subscribers, by namespace.
+    pub(crate) limits: Limits,
     subscribed: [u64; 2],
     /// Rooms refused for a limit, since the start.
     pub refused: u64,
@@ -193,7 +174,6 @@ pub struct Rooms {
 
 impl Rooms {
     /// An empty table for one of the shards over which `all_hubs` are spread.
-    #[must_use]
     pub fn new(
         classes: Arc<ClassTable>,
         all_hubs: Arc<Hubs>,
@@ -202,7 +182,7 @@ impl Rooms {
         (epochs, retained): (Arc<AtomicU64>, Arc<RowTotals>),
     ) -> Rooms {
         let last_us = all_hubs.seeds.iter().map(|seed| seed.last_us).max().unwrap_or(0);
-        let mut rooms = Rooms {
+        let rooms = Rooms {
             hubs: ShardHubs::new(&all_hubs, &classes, shard),
             shards: all_hubs.placement.shards(),
             all_hubs,
@@ -223,12 +203,7 @@ impl Rooms {
             last_us,
             created: (0, 0),
             swept: 0,
-            rooms_max: 0,
-            names_bytes_max: 0,
-            creations_per_second_max: 0,
-            history_bytes_max: 0,
-            history_reply_records_max: 0,
-            history_reply_bytes_max: 0,
+            limits: limits.clone(),
             subscribed: [0; 2],
             refused: 0,
             expired: 0,
@@ -237,18 +212,14 @@ impl Rooms {
             rooms.retained.messages.fetch_add(hub.rows.len() as u64, Ordering::Relaxed);
             rooms.retained.bytes.fetch_add(hub.rows.bytes(), Ordering::Relaxed);
         }
-        rooms.set_limits(limits);
         rooms
     }
 
     /// Places rooms on the hubs of a cluster from now on. Open hubs stay open, with their records that wait for
     /// the log and the rooms of these; all other rooms are removed, and nobody is subscribed any more.
     pub fn join(&mut self, all_hubs: Arc<Hubs>, shard: ShardId) {
-        let handles = (0u32..).zip(&self.slots).filter(|(_, (_, room))| room.is_some());
-        let handles: Vec<RoomHandle> =
-            handles.map(|(index, &(generation, _))| RoomHandle { index, generation }).collect();
         let mut waiting = Vec::new();
-        for handle in handles {
+        for handle in self.all().map(|(handle, _)| handle).collect::<Vec<_>>() {
             self.drop_all(handle);
             match self.log_of(handle) {
                 Some(log) if log.pending_of(handle.index) > 0 => waiting.push((handle, log.id)),
@@ -269,52 +240,44 @@ impl Rooms {
         }
     }
 
-    /// Replaces the classes, and adds the hubs of new ones.
     pub fn set_classes(&mut self, classes: Arc<ClassTable>, all_hubs: Arc<Hubs>, shard: ShardId) {
         self.hubs.extend(&all_hubs, shard);
         (self.classes, self.all_hubs) = (classes, all_hubs);
     }
 
     /// Rooms that would have another class under `classes`, or a topic of which would be in another room.
-    #[must_use]
     pub fn elsewhere(&self, classes: &ClassTable) -> Vec<RoomHandle> {
-        let rooms = (0u32..).zip(&self.slots);
-        let handles = rooms.filter_map(|(index, (generation, room))| {
-            Some((RoomHandle { index, generation: *generation }, room.as_ref()?))
-        });
         let is_other = |(handle, room): &(RoomHandle, &Room)| {
             classes.class_of_room(&room.name) != self.hubs.get(room.hub).class
                 || self.topics_of(*handle).iter().any(|(_, topic)| *classes.room(topic) != *room.name)
         };
-        handles.filter(is_other).map(|(handle, _)| handle).collect()
+        self.all().filter(is_other).map(|(handle, _)| handle).collect()
     }
 
-    /// The number of rooms.
-    #[must_use]
+    fn all(&self) -> impl Iterator<Item = (RoomHandle, &Room)> {
+        let rooms = (0u32..).zip(&self.slots);
+        rooms.filter_map(|(index, (generation, room))| {
+            Some((RoomHandle { index, generation: *generation }, room.as_ref()?))
+        })
+    }
+
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Topics with subscribers on any shard.
-    #[must_use]
     pub fn subscribed(&self, namespace: Namespace) -> u64 {
         self.subscribed[namespace as usize]
     }
 
-    /// Bytes and records of all histories.
-    #[must_use]
     pub fn history_size(&self) -> (u64, u64) {
         self.hubs.iter().fold((0, 0), |sum, hub| (sum.0 + hub.ledger.bytes, sum.1 + hub.ledger.records))
     }
 
-    /// A room by a handle that may be stale.
     #[inline]
-    #[must_use]
     pub fn get(&self, handle: RoomHandle) -> Option<&Room> {
         let (generation, room) = self.slots.get(handle.index as usize)?;
         room.as_ref().filter(|_| *generation == handle.generation)
@@ -326,15 +289,11 @@ impl Rooms {
         room.as_mut().filter(|_| *generation == handle.generation)
     }
 
-    /// A room by name.
-    #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<RoomHandle> {
         let found = self.names.find(self.hasher.hash_one(name), |&i| *self.at(i).name == *name);
         found.map(|&index| RoomHandle { index, generation: self.slots[index as usize].0 })
     }
 
-    /// The room of a topic, if it exists.
-    #[must_use]
     pub fn find_of_topic(&self, topic: &[u8]) -> Option<RoomHandle> {
         self.find(&self.classes.room(topic))
     }
@@ -353,9 +312,7 @@ impl Rooms {
         let Place { hub, revision } = self.all_hubs.placement.place(class, name);
         // It was placed elsewhere a moment ago.
         let hub = self.hubs.find(class, hub).ok_or(ErrorCode::HubClosed)?;
-        let log = self.hubs.get(hub).log.as_ref();
-        let recalled = log.and_then(|log| recall(log.id));
-        let known = log.and_then(|log| log.of_current_epoch(recalled));
+        let (known, has_past) = self.recalled(hub, recall);
         // A room that the log knows is not new, but takes memory like any other. Reserved rooms are opened in
         // any case, or clients' rooms could keep the node from completing its own work.
         let may = match known {
@@ -366,12 +323,22 @@ impl Rooms {
             Some(_) => self.has_place(name),
         };
         may.inspect_err(|_| self.refused += 1)?;
-        let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
-        let position = known.unwrap_or_else(fresh);
-        Ok(self.insert(name, (hub, revision), position, recalled.is_some() && known.is_none(), now))
+        let position = known.unwrap_or_else(|| Position { epoch: self.fresh_epoch(), seq: Seq(0) });
+        Ok(self.insert(name, (hub, revision), position, has_past, now))
     }
 
-    /// Adds a room that is not in memory.
+    /// The last position in a room's current epoch by its log, and whether that has only earlier epochs.
+    fn recalled(
+        &self,
+        slot: u16,
+        recall: impl FnOnce(HubId) -> Option<Recalled>,
+    ) -> (Option<Position>, bool) {
+        let Some(log) = &self.hubs.get(slot).log else { return (None, false) };
+        let recalled = recall(log.id);
+        let known = log.of_current_epoch(recalled);
+        (known, recalled.is_some() && known.is_none())
+    }
+
     fn insert(
         &mut self,
         name: &[u8],
@@ -412,8 +379,7 @@ impl Rooms {
         RoomHandle { index, generation: self.slots[index as usize].0 }
     }
 
-    /// A room by name, created if it is new, that stays without records and subscribers until it is deleted or
-    /// its class's `idle_ms` has passed.
+    /// A room by name that stays without records and subscribers until it is deleted or idle for long.
     pub fn create(
         &mut self,
         name: &[u8],
@@ -432,7 +398,7 @@ impl Rooms {
         let position = self.get_mut(handle).map(|room| {
             room.seq = room.seq.next();
             room.used_s = seconds(now);
-            Position { epoch: room.epoch, seq: room.seq }
+            room.position()
         });
         (position.unwrap_or_default(), last_us)
     }

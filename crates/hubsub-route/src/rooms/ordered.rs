@@ -35,7 +35,6 @@ struct Row {
 }
 
 impl Ordered {
-    /// Adds a room that is not in it.
     pub fn insert<'n>(&mut self, place: u32, name: &[u8], name_of: impl Fn(u32) -> &'n [u8]) {
         let Some(of) = self.block_of(name) else {
             let rows = vec![Row { key: 0, place }];
@@ -103,7 +102,6 @@ impl Ordered {
         self.blocks.partition_point(|block| *block.low <= *name).checked_sub(1)
     }
 
-    /// Its memory, in bytes.
     pub fn bytes(&self) -> usize {
         let of = |block: &Block| {
             size_of::<Block>()
@@ -129,7 +127,6 @@ impl Block {
         })
     }
 
-    /// Adds a room; the block must have space.
     fn insert<'n>(&mut self, place: u32, name: &[u8], name_of: impl Fn(u32) -> &'n [u8]) {
         let at = self.at(name, false, &name_of);
         if !name.starts_with(&self.prefix) {
@@ -164,7 +161,6 @@ fn key_of(rest: &[u8]) -> u32 {
     u32::from_be_bytes(key)
 }
 
-/// Length of the common prefix of two names.
 fn shared(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 /// memory, and a hole after a broken link is detected by the last position.
 const RELAYED_IDLE_MS: u64 = 60_000;
 
-/// The response to HISTORY.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryPart {
     /// Whether `after` was a position of this epoch that is still in history.
@@ -25,7 +24,6 @@ pub struct HistoryPart {
     pub records: Vec<Arc<Record>>,
 }
 
-/// A request for a room's history.
 #[derive(Clone, Debug)]
 pub struct HistoryQuery {
     pub room: Vec<u8>,
@@ -77,7 +75,9 @@ impl Rooms {
             let classes = &self.classes;
             let may = |hub: &Hub| hub.log.is_some() || !rows::is_class(classes.get(hub.class));
             let bytes = |hub: &Hub| hub.ledger.bytes;
-            if self.hubs.iter().filter(|hub| may(hub)).map(bytes).sum::<u64>() <= self.history_bytes_max {
+            if self.hubs.iter().filter(|hub| may(hub)).map(bytes).sum::<u64>()
+                <= self.limits.history_shard_bytes_max
+            {
                 break;
             }
             let largest = (0u16..).zip(self.hubs.iter()).filter(|(_, hub)| may(hub));
@@ -90,8 +90,7 @@ impl Rooms {
         self.hubs.get_mut(slot).ledger.tidy(|entry| is_kept(slots, entry));
     }
 
-    /// A cursor's next records, or the log read that finds them. Patterns keep no room in memory, so `recall`
-    /// looks up one that is not there.
+    /// A cursor's next records, or the log read for them. `recall` looks up a room that is not in memory.
     pub fn range(
         &self,
         read: &Read,
@@ -173,13 +172,10 @@ impl Rooms {
     }
 
     /// The seq before the oldest record of a room in memory.
-    #[must_use]
     pub fn before_first(&self, room: RoomHandle) -> Option<Seq> {
         self.get(room).map(|room| Seq(room.first_seq().0 - 1))
     }
 
-    /// A cursor's next records, from a log read.
-    #[must_use]
     pub fn range_found(
         &self,
         read: &Read,
@@ -210,8 +206,7 @@ impl Rooms {
 
     /// The log read for all records of a room that its class still shows; none if there is no log.
     pub(super) fn ask_log(&self, room: &Room, now: Now, then: Then) -> Option<LogRead> {
-        let position = Position { epoch: room.epoch, seq: room.seq };
-        self.ask_log_at(room.hub, Arc::clone(&room.name), position, now, then)
+        self.ask_log_at(room.hub, Arc::clone(&room.name), room.position(), now, then)
     }
 
     fn ask_log_at(
@@ -244,8 +239,7 @@ impl Rooms {
         })
     }
 
-    /// Records for HISTORY, limited by number and bytes; or the log read that finds them, under the asker's
-    /// number.
+    /// Records for HISTORY, limited by number and bytes, or the log read for them.
     pub fn history(
         &self,
         query: &HistoryQuery,
@@ -263,11 +257,11 @@ impl Rooms {
         let then = Then::History(Box::new(query.clone()), ask);
         let log = if first > Seq(1) || room.has_past() { self.ask_log(room, now, then) } else { None };
         let wanted = |r: &&Arc<Record>| query.topic.as_ref().is_none_or(|t| *t == r.topic());
-        let count = query.count.min(self.history_reply_records_max);
+        let count = query.count.min(self.limits.history_reply_records_max);
         let mut bytes = 0;
         let mut fits = |r: &&Arc<Record>| {
             bytes += r.payload().len() as u64;
-            bytes <= self.history_reply_bytes_max || bytes == r.payload().len() as u64
+            bytes <= self.limits.history_reply_bytes_max || bytes == r.payload().len() as u64
         };
         let none = Ring::default();
         let ring = room.ring.as_deref().unwrap_or(&none);
@@ -284,7 +278,8 @@ impl Rooms {
             None => {
                 let records = ring.from(first).rev().filter(wanted).take(count as usize);
                 part.records = records.take_while(&mut fits).cloned().collect();
-                let is_all = part.records.len() as u64 == count || bytes > self.history_reply_bytes_max;
+                let is_all =
+                    part.records.len() as u64 == count || bytes > self.limits.history_reply_bytes_max;
                 if let Some(log) = log.filter(|log| !is_all && (log.seq_min < first || room.has_past())) {
                     return Known::InLog(Box::new(self.bounded(log, query)));
                 }
@@ -294,7 +289,6 @@ impl Rooms {
         Known::Here(part)
     }
 
-    /// Records of a room that is not in memory.
     fn history_of_cold_room(
         &self,
         query: &HistoryQuery,
@@ -321,7 +315,7 @@ impl Rooms {
     /// The log read for a query, within the limits of a reply.
     fn bounded(&self, log: LogRead, query: &HistoryQuery) -> LogRead {
         let is_known = |after: Position| after.epoch == log.epoch && after.seq <= log.seq_max;
-        let count = query.count.min(self.history_reply_records_max);
+        let count = query.count.min(self.limits.history_reply_records_max);
         let topic = query.topic.clone();
         let (want, count, topic) = match query.after {
             None => (Want::Back, count, topic),
@@ -329,11 +323,9 @@ impl Rooms {
             // Only to find where history starts.
             Some(_) => (Want::On(Seq(1)), 1, None),
         };
-        LogRead { want, count, bytes_max: self.history_reply_bytes_max as usize, topic, ..log }
+        LogRead { want, count, bytes_max: self.limits.history_reply_bytes_max as usize, topic, ..log }
     }
 
-    /// Records for HISTORY, from a log read.
-    #[must_use]
     pub fn history_found(&self, log: &LogRead, query: &HistoryQuery, found: Found) -> HistoryPart {
         let epoch = log.epoch;
         let of_epoch = found.records.first().filter(|r| r.position.epoch == epoch).map(|r| r.position.seq);

@@ -2,7 +2,7 @@
 //! have the interest on this node and the position of the last forwarded record; a room of which nothing is
 //! known has epoch 0.
 
-use super::{EpochState, Interests, Key, Recalled, RoomHandle, Rooms, seconds};
+use super::{EpochState, Interests, Key, Recalled, Room, RoomHandle, Rooms, seconds};
 use crate::Now;
 use crate::counts::{Counts, Holder};
 use crate::places::Place;
@@ -30,25 +30,21 @@ impl Rooms {
     }
 
     /// The last record of a room that was committed or forwarded; default if there is no such room.
-    #[must_use]
     pub fn position(&self, handle: RoomHandle) -> Position {
-        self.get(handle).map_or_else(Position::default, |room| Position { epoch: room.epoch, seq: room.seq })
+        self.get(handle).map_or_else(Position::default, Room::position)
     }
 
     /// Sets the position after a record was forwarded, or as the leader reported it.
     pub fn set_position(&mut self, handle: RoomHandle, position: Position, now: Now) {
         if let Some(room) = self.get_mut(handle) {
-            if room.epoch_state == EpochState::Over
-                && (room.epoch, room.seq) != (position.epoch, position.seq)
-            {
+            if room.epoch_state == EpochState::Over && room.position() != position {
                 room.epoch_state = EpochState::One;
             }
             (room.epoch, room.seq, room.used_s) = (position.epoch, position.seq, seconds(now));
         }
     }
 
-    /// Sets whether the epoch of a room of a class without a log has ended and nothing of it is missing here.
-    /// This holds until the room's position changes.
+    /// Sets whether a room's epoch, without a log, is over with nothing missing, until its position changes.
     pub fn set_over(&mut self, handle: RoomHandle, is_over: bool) {
         if let Some(room) = self.get_mut(handle) {
             room.epoch_state = if is_over { EpochState::Over } else { EpochState::One };
@@ -56,7 +52,6 @@ impl Rooms {
     }
 
     /// Whether the room's epoch has ended with nothing missing here, see [`Rooms::set_over`].
-    #[must_use]
     pub fn is_over(&self, handle: RoomHandle) -> bool {
         self.get(handle).is_some_and(|room| room.epoch_state == EpochState::Over)
     }
@@ -66,16 +61,13 @@ impl Rooms {
         Epoch(self.epochs.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The slot of a room's hub.
     #[inline]
-    #[must_use]
     pub fn slot_of_room(&self, handle: RoomHandle) -> Option<u16> {
         self.get(handle).map(|room| room.hub)
     }
 
     /// The revision of the table of places at which a room got its place; 0: there is none.
     #[inline]
-    #[must_use]
     pub fn revision(&self, handle: RoomHandle) -> Option<u64> {
         self.get(handle)?;
         Some(if self.revisions.is_empty() {
@@ -121,24 +113,16 @@ impl Rooms {
         }
     }
 
-    /// Subscribers of a topic, by holder.
-    #[must_use]
     pub fn counts_of(&self, handle: RoomHandle, namespace: Namespace, topic: &[u8]) -> Option<&Counts> {
         let room = self.get(handle)?;
         let is_room = namespace == Namespace::Global && *room.name == *topic;
         room.interest(is_room, namespace, topic)
     }
 
-    /// All rooms of a hub that are in memory.
-    #[must_use]
     pub fn of_hub(&self, slot: u16) -> Vec<RoomHandle> {
-        let rooms = (0u32..).zip(&self.slots);
-        let of_hub = rooms.filter(|(_, (_, room))| room.as_ref().is_some_and(|room| room.hub == slot));
-        of_hub.map(|(index, (generation, _))| RoomHandle { index, generation: *generation }).collect()
+        self.all().filter(|(_, room)| room.hub == slot).map(|(handle, _)| handle).collect()
     }
 
-    /// Topics of a room with interest.
-    #[must_use]
     pub fn topics_of(&self, handle: RoomHandle) -> Vec<TopicKey> {
         let Some(room) = self.get(handle) else { return Vec::new() };
         let own = (!room.own.is_zero()).then(|| (Namespace::Global, Arc::clone(&room.name)));
@@ -146,8 +130,7 @@ impl Rooms {
         own.into_iter().chain(others).collect()
     }
 
-    /// This node begins to lead a room: it continues the room's epoch if the log contains it, and begins a
-    /// new one otherwise. Returns the previous and the current position.
+    /// Begins to lead a room: continues the epoch that the log has, or a new one. Positions before, after.
     pub fn begin_lead(
         &mut self,
         handle: RoomHandle,
@@ -160,27 +143,21 @@ impl Rooms {
             // This node led the room before, and continues when the log has its records.
             return (before, before);
         }
-        let log = self.hubs.get(room.hub).log.as_ref();
-        let recalled = log.and_then(|log| recall(log.id, &room.name));
-        let known = log.and_then(|log| log.of_current_epoch(recalled));
-        let fresh = || Position { epoch: Epoch(self.epochs.fetch_add(1, Ordering::Relaxed)), seq: Seq(0) };
-        let position = known.unwrap_or_else(fresh);
+        let (known, has_past) = self.recalled(room.hub, |hub| recall(hub, &room.name));
+        let position = known.unwrap_or_else(|| Position { epoch: self.fresh_epoch(), seq: Seq(0) });
         let room = self.get_mut(handle).expect("looked up above");
-        room.epoch_state =
-            if recalled.is_some() && known.is_none() { EpochState::Past } else { EpochState::One };
+        room.epoch_state = if has_past { EpochState::Past } else { EpochState::One };
         self.set_position(handle, position, now);
         (before, position)
     }
 
-    /// Begins a new epoch of a room of a class without a log, without the previous records. Returns the
-    /// previous position.
+    /// Begins a new epoch of a room without a log, without the previous records; returns its last position.
     pub fn begin_new_epoch(&mut self, handle: RoomHandle, now: Now) -> Position {
         self.drop_all(handle);
         self.begin_lead(handle, now, |_, _| None).0
     }
 
-    /// Whether memory has committed records of a room that its log does not show yet, since segments lag the
-    /// journal, or an epoch without a record.
+    /// Whether memory has records of a room, or an epoch, that its log does not show yet.
     pub fn is_ahead(&self, handle: RoomHandle, recall: &impl Fn(HubId, &[u8]) -> Option<Recalled>) -> bool {
         let Some((room, log)) = self.get(handle).zip(self.log_of(handle)) else { return false };
         let life = |epoch: Epoch| epoch.0 >> 32;
@@ -193,8 +170,7 @@ impl Rooms {
         }
     }
 
-    /// Another node leads a hub's room from now on: drops its records and other nodes' interest here, and
-    /// removes the room if nobody on this node uses it.
+    /// Another node leads a room now: drops its records and nodes' interest, and the room if unused.
     pub fn end_lead(&mut self, handle: RoomHandle, recall: impl Fn(HubId, &[u8]) -> Option<Recalled>) {
         let is_ahead = self.is_ahead(handle, &recall);
         self.drop_all(handle);
@@ -208,7 +184,6 @@ impl Rooms {
         }
     }
 
-    /// Removes a node's interest in a room.
     pub fn forget_holder(&mut self, handle: RoomHandle, holder: Holder) {
         let shards = self.shards;
         self.forget_holders(handle, |counts| counts.set(holder, 0, shards));
@@ -235,8 +210,7 @@ impl Rooms {
         self.subscribed.iter_mut().zip(ended).for_each(|(subscribed, ended)| *subscribed -= ended);
     }
 
-    /// Removes a room that is elsewhere now, with all its state, unless its hub's log has yet to answer
-    /// requests for it.
+    /// Removes a room that is elsewhere now, unless its hub's log has yet to answer requests for it.
     pub fn forget_moved(&mut self, handle: RoomHandle) {
         if self.get(handle).is_none() || self.waits_for_log(handle) {
             return;

@@ -35,7 +35,6 @@ pub struct Owner {
 
 impl Owner {
     /// Decodes the owner of an entry; none if the entry has none.
-    #[must_use]
     pub fn of(row: &Record) -> Option<Owner> {
         let (_, value) = row.headers.as_deref()?.iter().find(|(name, _)| **name == *OWNER)?;
         let mut words = value.split(' ');
@@ -67,18 +66,15 @@ impl Owner {
     }
 }
 
-/// The owners of the sessions in one hub.
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// By the rooms of their entries.
     sessions: BTreeMap<Box<[u8]>, Owner>,
     /// The room after which the next search for owners without a process continues.
     looked_at: Box<[u8]>,
 }
 
 impl Owners {
-    /// Whether a session's entry may be written, which is its latest then; an owner that has a successor may
-    /// not. Records of other rooms always may.
+    /// Whether a session's entry may be written: not by an owner with a successor. Others always may.
     pub fn may_own(&mut self, record: &Record) -> bool {
         let (Some(owner), true) = (Owner::of(record), record.topic().starts_with(SESSIONS)) else {
             return true;
@@ -88,8 +84,7 @@ impl Owners {
         if self.sessions.get(record.topic()).is_some_and(is_refused) {
             return false;
         }
-        // A record that deletes the entry may be in flight: until it is persisted, this owner is the last
-        // one.
+        // A record that deletes the entry may be in flight: until then, this owner is the last one.
         self.sessions.insert(record.topic().into(), owner);
         true
     }
@@ -122,8 +117,7 @@ impl Owners {
         found
     }
 
-    /// A session's entry is committed. An entry of a later owner may be in flight after it, and is valid from
-    /// when it was accepted.
+    /// A session's entry is committed; that of a later owner in flight is valid since it was accepted.
     pub fn set(&mut self, record: &Record) {
         let owner = Owner::of(record);
         let last = self.sessions.get(record.topic());

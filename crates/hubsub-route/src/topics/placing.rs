@@ -6,7 +6,7 @@
 use super::{TopicId, Topics, UNHEARD};
 use crate::hubs::Hubs;
 use crate::places::{Change, Place, UNPLACED};
-use crate::ring::NOWHERE;
+use crate::ring::{NOWHERE, Placement};
 use crate::rooms::RoomHandle;
 use ahash::RandomState;
 use hashbrown::{HashMap, HashSet};
@@ -15,76 +15,47 @@ use hubsub_types::{HubId, ShardId};
 use std::sync::Arc;
 
 impl Topics {
-    /// Class of a room, and index of its hub in the class, by the table.
-    #[must_use]
     pub fn place(&self, room: &[u8]) -> (ClassIndex, u16) {
         let (class, place) = self.placed(room);
         (class, place.hub)
     }
 
     /// As `place`, with the revision.
-    #[must_use]
     pub fn placed(&self, room: &[u8]) -> (ClassIndex, Place) {
         let class = self.classes.class_of_room(room);
         (class, self.hubs.placement.place(class, room))
     }
 
-    /// The place of a room if it is of that class.
-    #[must_use]
-    pub fn place_in(&self, class: ClassIndex, room: &[u8]) -> Place {
-        self.hubs.placement.place(class, room)
-    }
-
-    #[must_use]
     pub fn shard_of_room(&self, room: &[u8]) -> ShardId {
         let (class, hub) = self.place(room);
         self.hubs.placement.shard(class, hub)
     }
 
-    /// The home on this node of a hub of a class.
-    #[must_use]
-    pub fn shard_of_hub(&self, class: ClassIndex, hub: u16) -> ShardId {
-        self.hubs.placement.shard(class, hub)
-    }
-
-    /// The number of known hubs of a class.
-    #[must_use]
-    pub fn hubs_of(&self, class: ClassIndex) -> u16 {
-        self.hubs.placement.hubs(class)
-    }
-
-    #[must_use]
-    pub fn knows_hubs_of(&self, class: ClassIndex) -> bool {
-        self.hubs.placement.hubs(class) > 0
+    pub(crate) fn placement(&self) -> &Placement {
+        &self.hubs.placement
     }
 
     /// The id of a hub of a class, in a known cluster.
-    #[must_use]
     pub fn hub_id(&self, class: ClassIndex, hub: u16) -> Option<HubId> {
         self.hubs.placement.id(class, hub)
     }
 
     /// Whether this shard uses these hubs and their table.
-    #[must_use]
     pub fn has_hubs(&self, hubs: &Arc<Hubs>) -> bool {
         Arc::ptr_eq(&self.hubs, hubs)
     }
 
     /// Whether rooms of a class may be in other hubs than its ring assigns.
     #[inline]
-    #[must_use]
     pub fn moves(&self, class: ClassIndex) -> bool {
         self.hubs.placement.moves(class)
     }
 
-    /// Whether the place of a room has to be requested.
-    #[must_use]
     pub fn is_unplaced(&self, room: &[u8]) -> bool {
         self.place(room).1 == UNPLACED
     }
 
-    /// Removes the place of a room, which has to be requested again; returns the change. None: the class has
-    /// a ring.
+    /// Removes a room's place, which has to be requested again. None: the class has a ring.
     #[must_use]
     pub fn forget_place(&self, class: ClassIndex, room: &[u8]) -> Option<Change> {
         let is_asked = self.hubs.placement.places().is_some_and(|places| places.is_asked(class));
@@ -97,13 +68,11 @@ impl Topics {
     }
 
     /// Whether this shard was notified of all changes of the table.
-    #[must_use]
     pub fn has_heard_all(&self) -> bool {
         self.hubs.placement.places().is_none_or(|places| places.revision() <= self.heard)
     }
 
     /// Whether this shard has yet to be notified of a room's place in the table, or possibly of its removal.
-    #[must_use]
     pub fn is_unheard(&self, room: &[u8]) -> bool {
         let (class, place) = self.placed(room);
         let forgotten = || self.hubs.placement.places().map_or(0, |places| places.forgotten(class));
@@ -112,13 +81,11 @@ impl Topics {
     }
 
     /// Whether this shard is leaving the previous place of a room.
-    #[must_use]
     pub fn is_leaving(&self, room: &[u8]) -> bool {
         !self.leaving.is_empty() && self.leaving.contains_key(room)
     }
 
-    /// Stops requests for these rooms at their previous places; returns those for which that is new. It
-    /// examines all topics once.
+    /// Stops requests for these rooms at their places; returns the new ones. It examines all topics once.
     pub fn leave(&mut self, rooms: impl Iterator<Item = Arc<[u8]>>) -> HashSet<Arc<[u8]>, RandomState> {
         let is_news = |room: &Arc<[u8]>| !self.leaving.contains_key(room);
         let mut left: HashMap<Arc<[u8]>, bool, RandomState> =
@@ -145,8 +112,7 @@ impl Topics {
         }
     }
 
-    /// Looks up the place of a topic's room again; returns whether its shard or hub has changed. Nothing
-    /// changes while this shard leaves the room, or was not notified of its move.
+    /// Looks up a topic's place, unless its room is left or unheard; returns whether that has changed.
     pub fn place_again(&mut self, id: TopicId) -> bool {
         let room = self.classes.room(&self.get(id).name);
         if self.is_leaving(&room) {
@@ -166,8 +132,7 @@ impl Topics {
         is_news
     }
 
-    /// The place to which this shard sends requests for a room: that of the table, if this shard was notified
-    /// of it and is not leaving the room.
+    /// Where this shard sends requests for a room: the table's place, if it was notified and is not leaving.
     pub(super) fn asked_at(&self, room: &[u8]) -> (ClassIndex, Place, ShardId) {
         let (class, place) = self.placed(room);
         if place.revision > self.heard || self.is_leaving(room) {
@@ -177,7 +142,6 @@ impl Topics {
     }
 
     /// Topics of one room, including those without subscribers. It examines all topics.
-    #[must_use]
     pub fn of_room(&self, room: &[u8]) -> Vec<TopicId> {
         let topics = (0u32..).zip(&self.slots).filter_map(|(id, topic)| Some((id, topic.as_ref()?)));
         topics.filter(|(_, topic)| *self.classes.room(&topic.name) == *room).map(|(id, _)| id).collect()

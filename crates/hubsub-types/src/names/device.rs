@@ -69,7 +69,6 @@ impl DeviceTemplate {
 
     /// The device of a topic; `None` if the topic does not match. As in MQTT, a topic that begins with `$`
     /// matches no template that does not.
-    #[must_use]
     pub fn device<'t>(&self, topic: &'t [u8]) -> Option<&'t [u8]> {
         if topic.first() == Some(&b'$') && !self.source.starts_with('$') {
             return None;
@@ -99,8 +98,6 @@ impl DeviceTemplate {
         if rest.is_none() || self.rest == Rest::Levels { device } else { None }
     }
 
-    /// The text of the template.
-    #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }

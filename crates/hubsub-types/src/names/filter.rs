@@ -10,7 +10,6 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Longest filter, in bytes.
     pub const BYTES_MAX: usize = 65_535;
 
     /// Parses a topic filter.
@@ -46,8 +45,6 @@ impl Filter {
         Ok(Filter { source: source.into() })
     }
 
-    /// Whether a topic matches.
-    #[must_use]
     pub fn matches(&self, topic: &[u8]) -> bool {
         if topic.first() == Some(&b'$') && matches!(self.source[0], b'+' | b'#') {
             return false;
@@ -67,14 +64,12 @@ impl Filter {
 
     /// The bytes of a filter before its first wildcard, and whether it has none. A matching topic begins with
     /// them, or is the level above a `#` that follows them.
-    #[must_use]
     pub fn prefix_of(source: &[u8]) -> (&[u8], bool) {
         let wildcard = memchr::memchr2(b'+', b'#', source);
         (&source[..wildcard.unwrap_or(source.len())], wildcard.is_none())
     }
 
     /// The common prefix of all matching topics.
-    #[must_use]
     pub fn literal_prefix(&self) -> &[u8] {
         let wildcard = memchr::memchr2(b'+', b'#', &self.source).unwrap_or(self.source.len());
         let prefix = &self.source[..wildcard];
@@ -90,8 +85,6 @@ impl Filter {
         self.source.split(|&b| b == b'/')
     }
 
-    /// The text of the filter.
-    #[must_use]
     pub fn source(&self) -> &[u8] {
         &self.source
     }

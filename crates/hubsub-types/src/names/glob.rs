@@ -92,7 +92,6 @@ impl Glob {
     ///
     /// # Panics
     /// The pattern has 4 GiB or more; `pattern_bytes_max` is far below.
-    #[must_use]
     pub fn new(source: &[u8]) -> Glob {
         assert!(u32::try_from(source.len()).is_ok(), "limits bound the length of patterns");
         let program = Segments::compile(source);
@@ -107,8 +106,6 @@ impl Glob {
         Glob { source: source.into(), unescaped, prefix_len: prefix_len as u32, plan }
     }
 
-    /// Whether a topic matches.
-    #[must_use]
     pub fn matches(&self, topic: &[u8]) -> bool {
         if topic.is_empty() {
             return self.source.is_empty();
@@ -121,14 +118,12 @@ impl Glob {
     }
 
     /// The common prefix of all matches, without escapes.
-    #[must_use]
     pub fn literal_prefix(&self) -> &[u8] {
         let from = if self.unescaped.is_empty() { &self.source } else { &self.unescaped };
         &from[..self.prefix_len as usize]
     }
 
     /// The literal prefix of a pattern, and whether it is the whole pattern, without compiling it.
-    #[must_use]
     pub fn prefix_of(source: &[u8]) -> (Vec<u8>, bool) {
         let mut prefix = Vec::new();
         let mut rest = source;
@@ -145,7 +140,6 @@ impl Glob {
     }
 
     /// Whether there is no wildcard, so only `literal_prefix` itself matches.
-    #[must_use]
     pub fn is_literal(&self) -> bool {
         matches!(self.plan, Plan::Exact)
     }
@@ -162,7 +156,6 @@ impl Glob {
     /// Most steps that a match takes per byte of a topic. The part between two stars is searched, literal
     /// text at one step per byte and anything else at its length; the rest of a pattern has a fixed position.
     /// Added once: the length of the pattern, or [`TABLE_STEPS`] times that if it is above [`PLAIN_MAX`].
-    #[must_use]
     pub fn search(&self) -> usize {
         match &self.plan {
             Plan::Exact | Plan::Prefix => 0,
@@ -171,7 +164,6 @@ impl Glob {
     }
 
     /// Heap memory in bytes.
-    #[must_use]
     pub fn memory(&self) -> usize {
         let program = match &self.plan {
             Plan::Exact | Plan::Prefix => 0,
@@ -180,8 +172,6 @@ impl Glob {
         self.source.len() + self.unescaped.len() + program
     }
 
-    /// The pattern before compilation.
-    #[must_use]
     pub fn source(&self) -> &[u8] {
         &self.source
     }
@@ -235,7 +225,6 @@ impl Segments {
         Segments { items: items.into(), bytes, classes: classes.into(), segments }
     }
 
-    /// Bytes before the first wildcard.
     fn literal_len(&self) -> usize {
         let first = &self.segments[0];
         if first.literal {

@@ -30,7 +30,6 @@ pub enum Matcher {
 
 impl Matcher {
     /// Whether it matches all topics of clients.
-    #[must_use]
     pub fn is_all(&self) -> bool {
         matches!(self, Matcher::Filter(filter) if filter.source() == b"#")
     }
@@ -58,7 +57,6 @@ impl Matcher {
         }
     }
 
-    #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         match self {
             Matcher::Glob(glob) => glob.matches(name),

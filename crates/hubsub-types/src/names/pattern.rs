@@ -12,15 +12,12 @@ const GROUP_MARK: &[u8] = b"\0share:";
 
 impl Matcher {
     /// Decodes a pattern. Text that only resembles a filter is a glob.
-    #[must_use]
     pub fn of_pattern(source: &[u8]) -> Matcher {
         let filter = source.strip_prefix(FILTER_MARK).or_else(|| group_of(source).map(|(_, filter)| filter));
         let filter = filter.and_then(|filter| Filter::new(filter).ok());
         filter.map_or_else(|| Matcher::Glob(Glob::new(source)), Matcher::Filter)
     }
 
-    /// Heap memory in bytes.
-    #[must_use]
     pub fn memory(&self) -> usize {
         match self {
             Matcher::Glob(glob) => glob.memory(),
@@ -29,7 +26,6 @@ impl Matcher {
     }
 
     /// The common prefix of all matching topics.
-    #[must_use]
     pub fn literal_prefix(&self) -> &[u8] {
         match self {
             Matcher::Glob(glob) => glob.literal_prefix(),
@@ -39,7 +35,6 @@ impl Matcher {
 }
 
 /// Bytes of an encoded pattern without its marks; for a group's, of its name and filter.
-#[must_use]
 pub fn pattern_len(source: &[u8]) -> usize {
     match (group_of(source), source.strip_prefix(FILTER_MARK)) {
         (Some((group, filter)), _) => group.len() + filter.len(),
@@ -48,19 +43,16 @@ pub fn pattern_len(source: &[u8]) -> usize {
     }
 }
 
-#[must_use]
 pub fn filter_pattern(filter: &[u8]) -> Vec<u8> {
     [FILTER_MARK, filter].concat()
 }
 
 /// Encodes a group's filter. The name has no slash.
-#[must_use]
 pub fn group_pattern(group: &[u8], filter: &[u8]) -> Vec<u8> {
     [GROUP_MARK, group, b"/", filter].concat()
 }
 
 /// The group and its filter, if the encoded pattern is a group's.
-#[must_use]
 pub fn group_of(source: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = source.strip_prefix(GROUP_MARK)?;
     let slash = rest.iter().position(|&byte| byte == b'/')?;

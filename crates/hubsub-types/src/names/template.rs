@@ -29,7 +29,6 @@ impl Template {
 
     /// The room of a topic: its leading levels, as many as the template has. A topic with fewer levels, or
     /// with another level where the template has literal text, is its own room.
-    #[must_use]
     pub fn apply<'t>(&self, topic: &'t [u8]) -> Cow<'t, [u8]> {
         let mut end = 0;
         for (i, wanted) in self.levels().enumerate() {
@@ -54,8 +53,6 @@ impl Template {
         self.source.split('/')
     }
 
-    /// The text of the template.
-    #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }

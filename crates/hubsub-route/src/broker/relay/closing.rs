@@ -3,14 +3,10 @@
 //!
 //! Invariant: each count of a room came with the revision by which the room is open.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::counts::{Holder, HolderSet};
 use crate::cursors::{Range, Read};
-use crate::relay::Leader;
-use crate::relay::holes::Buffered;
-use crate::relay::limits::RETRY_MS;
-use crate::relay::state::{InFlight, Request};
-use crate::relay::upstreams::WaitingAttach;
+use crate::relay::{Buffered, InFlight, Leader, RETRY_MS, Request, WaitingAttach};
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::topics::TopicId;
 use crate::{Moved, Msg, Now, Sink};
@@ -19,12 +15,9 @@ use hubsub_types::{Epoch, ErrorCode, Position, Seq, ShardId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The reason why a room is not at this home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::broker) enum Gone {
-    /// The room was moved to another hub.
+pub(crate) enum Gone {
     Moved,
-    /// The class of the room has changed.
     Elsewhere,
 }
 
@@ -32,12 +25,11 @@ impl Broker {
     /// The slot of a topic's hub, if its room is at this home by that revision. The topic may get another
     /// handle, since closing a room looks up other topics.
     #[inline]
-    pub(in crate::broker) fn at_home(
+    pub(crate) fn at_home(
         &mut self,
         id: TopicId,
         revision: u64,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Result<(TopicId, u16), (TopicId, Gone)> {
         let topic = self.topics.get(id);
         if self.rooms.revision(topic.room) == Some(revision)
@@ -49,7 +41,7 @@ impl Broker {
             let slot = self.rooms.hubs.find(topic.class, topic.hub);
             return slot.map(|slot| (id, slot)).ok_or((id, Gone::Elsewhere));
         }
-        self.at_home_by_table(id, revision, now, sink)
+        self.at_home_by_table(id, revision, turn)
     }
 
     #[cold]
@@ -57,12 +49,11 @@ impl Broker {
         &mut self,
         id: TopicId,
         revision: u64,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Result<(TopicId, u16), (TopicId, Gone)> {
         let (namespace, name) = self.key_of(id);
         let room = self.room_of(&name);
-        self.rehome(&room, now, sink);
+        self.rehome(&room, turn);
         let id = self.topics.intern(namespace, &name);
         let (class, place) = self.topics.placed(&room);
         if place.revision != revision {
@@ -73,29 +64,29 @@ impl Broker {
     }
 
     /// As `rehome`, for the room of a topic, if rooms of its class can move.
-    pub(in crate::broker) fn rehome_of(&mut self, topic: &[u8], now: Now, sink: &mut impl Sink) {
+    pub(crate) fn rehome_of(&mut self, topic: &[u8], turn: &mut Turn<impl Sink>) {
         let room = self.classes.room(topic);
         if self.topics.moves(self.classes.class_of_room(&room)) {
             let room = room.into_owned();
-            self.rehome(&room, now, sink);
+            self.rehome(&room, turn);
         }
     }
 
     /// Closes a room that is open here if the table has it elsewhere, or has it here by a later revision.
-    pub(in crate::broker) fn rehome(&mut self, name: &[u8], now: Now, sink: &mut impl Sink) {
+    pub(crate) fn rehome(&mut self, name: &[u8], turn: &mut Turn<impl Sink>) {
         let Some(room) = self.rooms.find(name) else { return };
         let (class, place) = self.topics.placed(name);
         let is_its = self.rooms.slot_of_room(room) == self.rooms.hubs.find(class, place.hub);
         if !is_its || self.rooms.revision(room) != Some(place.revision) {
-            let waiting = self.close_room(room, true, now, sink);
-            self.return_attaches(waiting, now, sink);
+            let waiting = self.close_room(room, true, turn);
+            self.return_attaches(waiting, turn);
         }
     }
 
     /// Returns subscriptions that waited here for a room that is elsewhere to their shards.
-    pub(super) fn return_attaches(&mut self, waiting: Vec<WaitingAttach>, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn return_attaches(&mut self, waiting: Vec<WaitingAttach>, turn: &mut Turn<impl Sink>) {
         for WaitingAttach { attach, from, .. } in waiting {
-            self.answer_attach(attach, from, Err(ErrorCode::HubDiffers), now, sink);
+            self.answer_attach(attach, from, Err(ErrorCode::HubDiffers), turn);
         }
     }
 
@@ -103,12 +94,11 @@ impl Broker {
     /// waiting publishes to their shards. The caller must do the same with the subscriptions that this
     /// returns. If the room's class has changed, shards move their subscriptions themselves, and publishes
     /// are forwarded from here.
-    pub(super) fn close_room(
+    pub(crate) fn close_room(
         &mut self,
         room: RoomHandle,
         is_moved: bool,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Vec<WaitingAttach> {
         let (Some(it), Some(slot)) = (self.rooms.get(room), self.rooms.slot_of_room(room)) else {
             return Vec::new();
@@ -123,49 +113,42 @@ impl Broker {
             for shard in (0..self.shards).filter(|&shard| counts.of(Holder(shard)) > 0) {
                 topics.entry(ShardId(shard)).or_default().push((key.clone(), left));
             }
-            self.end_interest(slot, room, &key, sink);
+            self.end_interest(slot, room, &key, turn.sink);
             waiting.extend(self.relay.upstreams.remove(&key).into_iter().flat_map(|up| up.waiting));
         }
-        self.drop_reads(slot, &name, now, sink);
+        self.drop_reads(slot, &name, turn);
         self.drop_resume(room);
-        let relay = &mut self.relay;
-        relay.requests.retain(|_, in_flight| match &in_flight.what {
+        self.relay.requests.retain(|_, in_flight| match &in_flight.what {
             Request::Interest(asked) => asked.room != room,
             Request::Hole(of) => *of != room,
             _ => true,
         });
-        relay.due.remove(&room);
-        relay.holes.suspects.remove(&room);
+        self.relay.due.remove(&room);
+        self.relay.holes.suspects.remove(&room);
         self.rooms.forget_moved(room);
         if is_moved {
-            for shard in self.requeue(&name, None, now, sink) {
+            for shard in self.requeue(&name, None, turn) {
                 topics.entry(shard).or_default();
             }
             for (shard, topics) in topics {
-                self.notify_moved(shard, &name, topics, now, sink);
+                self.notify_moved(shard, &name, topics, turn);
             }
         }
         waiting
     }
 
-    pub(super) fn notify_moved(
+    pub(crate) fn notify_moved(
         &mut self,
         shard: ShardId,
         room: &Arc<[u8]>,
         topics: Vec<(TopicKey, Position)>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         let moved = Moved { room: Arc::clone(room), home: self.shard, topics };
-        if shard == self.shard {
-            self.moved(moved, now, sink);
-        } else {
-            sink.send(shard, Msg::Moved(Box::new(moved)));
-        }
+        self.pass(shard, Msg::Moved(Box::new(moved)), turn);
     }
 
-    /// Notifies the leader of a room that nobody here is interested; or, if the room is led here, other nodes
-    /// that they are no longer counted.
+    /// Notifies a room's leader that nobody here is interested; or nodes that they are no longer counted.
     fn end_interest(&mut self, slot: u16, room: RoomHandle, key: &TopicKey, sink: &mut impl Sink) {
         let (names, known, shards) = (self.names_of(key), self.rooms.position(room), self.shards);
         let Broker { relay, rooms, .. } = self;
@@ -188,9 +171,8 @@ impl Broker {
         }
     }
 
-    /// A hub's leader no longer counts this node's interest. If the room was moved, this node learns or has
-    /// learned of it; otherwise it registers its interest again.
-    pub(super) fn interest_ended(&mut self, slot: u16, names: &Names, now: Now) {
+    /// A leader no longer counts this node, which registers its interest again or learns of a move.
+    pub(crate) fn interest_ended(&mut self, slot: u16, names: &Names, now: Now) {
         let key = (names.namespace, Arc::clone(&names.topic));
         let relay = &mut self.relay;
         let Some(up) = relay.upstreams.by_topic.get_mut(&key).filter(|up| up.slot == slot) else { return };
@@ -209,8 +191,7 @@ impl Broker {
         self.retry_later(slot, now.mono_ms + RETRY_MS);
     }
 
-    /// The last record of a room that all subscribers to a topic have. Seq 0: none of that epoch; epoch 0:
-    /// none.
+    /// The last record of a room that all subscribers of a topic have. Seq 0: none of that epoch.
     fn left_of(&mut self, key: &TopicKey, last: Position) -> Position {
         // Forwarded records of an epoch in which the topic was never confirmed may be incomplete.
         let up = self.relay.upstreams.by_topic.get(key);
@@ -219,26 +200,25 @@ impl Broker {
     }
 
     /// Ends reads of pattern cursors in a closed room: nothing more of that epoch can be read.
-    fn drop_reads(&mut self, slot: u16, name: &[u8], now: Now, sink: &mut impl Sink) {
+    fn drop_reads(&mut self, slot: u16, name: &[u8], turn: &mut Turn<impl Sink>) {
         let classes = Arc::clone(&self.classes);
         let is_of = |read: &Read| *read.room_name(&classes) == *name;
-        let relay = &mut self.relay;
         let mut reads = Vec::new();
-        let waiting = std::mem::take(&mut relay.hub_mut(slot).reads);
+        let waiting = std::mem::take(&mut self.relay.hub_mut(slot).reads);
         let (gone, stay): (Vec<Read>, Vec<Read>) = waiting.into_iter().partition(is_of);
-        relay.hub_mut(slot).reads = stay;
+        self.relay.hub_mut(slot).reads = stay;
         reads.extend(gone);
         let is_meant = |in_flight: &InFlight| matches!(&in_flight.what, Request::Read(read) if is_of(read));
-        for ask in relay.requests_where(is_meant) {
+        for ask in self.relay.requests_where(is_meant) {
             if let Some(InFlight { what: Request::Read(read), .. }) = self.relay.take(ask) {
                 reads.push(*read);
             }
         }
-        reads.into_iter().for_each(|read| self.answer_read(read, Range::gone(Epoch(0)), now, sink));
+        reads.into_iter().for_each(|read| self.answer_read(read, Range::gone(Epoch(0)), turn));
     }
 
     /// Whether a room that is read here has another home, or no known home.
-    pub(in crate::broker) fn is_read_elsewhere(&self, name: &[u8]) -> bool {
+    pub(crate) fn is_read_elsewhere(&self, name: &[u8]) -> bool {
         self.topics.moves(self.classes.class_of_room(name)) && self.slot_of_name(name).is_none()
     }
 }

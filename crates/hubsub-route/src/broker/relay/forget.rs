@@ -8,13 +8,11 @@
 use super::Broker;
 use crate::Sink;
 use crate::places::{Changed, UNPLACED};
-use crate::relay::state::HubState;
+use crate::relay::HubState;
 use hubsub_types::{HubId, Term};
 
 impl Broker {
-    /// The unused ones among rooms of a hub whose home is here: this process leads the hub in that term, and
-    /// has neither subscribers nor records of the room in memory.
-    #[must_use]
+    /// Those of a hub's rooms that this leader in that term has no subscribers or records of.
     pub fn unused_rooms(
         &self,
         (hub, term): (HubId, Term),
@@ -49,7 +47,7 @@ impl Broker {
     /// Whether the table has a room in another hub, or any state of it is in memory or waiting.
     fn is_used(&self, slot: u16, room: &[u8]) -> bool {
         let class = self.rooms.hubs.get(slot).class;
-        let hub = self.topics.place_in(class, room).hub;
+        let hub = self.topics.placement().hub(class, room);
         let is_elsewhere = hub != UNPLACED && self.rooms.hubs.find(class, hub) != Some(slot);
         let is_missed = self.relay.misses.rooms.contains_key(room);
         is_elsewhere || is_missed || self.topics.is_leaving(room) || self.rooms.find(room).is_some()

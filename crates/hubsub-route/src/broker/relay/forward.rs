@@ -5,52 +5,46 @@
 //! nothing is sent to a leader while a publish to the previous one is in flight, and a refused publish
 //! returns to its place.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::counts::{Holder, HolderSet};
-use crate::relay::Leader;
-use crate::relay::limits::{FORMER_MS, IN_FLIGHT_MAX};
-use crate::relay::state::{Parked, Request};
+use crate::relay::{FORMER_MS, IN_FLIGHT_MAX, Leader, Parked, Request};
 use crate::topics::TopicId;
 use crate::traces::StepKind;
-use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
+use crate::{Asker, Now, Outcome, Published, Reply, Sink, Ticket};
 use hubsub_message::{AskId, NodeMessage, Producer, Record};
 use hubsub_types::{ErrorCode, HubId, NodeId, ShardId};
 use std::sync::Arc;
 
 impl Broker {
-    /// Whether a publish to a hub waits: the hub is led elsewhere, earlier publishes wait, or this process may not
-    /// lead it now.
+    /// Whether a publish waits: its hub is led elsewhere, earlier ones wait, or this process may not lead.
     #[inline]
-    pub(in crate::broker) fn waits(&self, slot: u16, sink: &impl Sink) -> bool {
+    pub(crate) fn waits(&self, slot: u16, sink: &impl Sink) -> bool {
         !self.relay.hub(slot).is_clear || !self.may_lead(slot, sink)
     }
 
-    /// Whether the route of a hub names this process.
-    pub(in crate::broker) fn is_led(&self, slot: u16) -> bool {
+    pub(crate) fn is_led(&self, slot: u16) -> bool {
         self.relay.hub(slot).leader == Leader::Me
     }
 
     /// Whether this process, which a hub's route names, may order records of the hub now.
-    pub(in crate::broker) fn may_lead(&self, slot: u16, sink: &impl Sink) -> bool {
+    pub(crate) fn may_lead(&self, slot: u16, sink: &impl Sink) -> bool {
         let hub = self.relay.hub(slot);
         hub.serves || self.classes.get(hub.class).durability.is_logged() || sink.leads(hub.id, hub.term)
     }
 
     /// The slot of a topic's hub, if its home is here and this process may not order its records now.
-    pub(in crate::broker) fn unled_slot(&self, id: TopicId, sink: &impl Sink) -> Option<u16> {
+    pub(crate) fn unled_slot(&self, id: TopicId, sink: &impl Sink) -> Option<u16> {
         self.slot_of_topic(id).filter(|&slot| !self.may_lead(slot, sink))
     }
 
-    /// Queues a publish whose hub has its home here and which cannot be committed at once. This call answers
-    /// it only if it is refused.
-    pub(in crate::broker) fn forward(
+    /// Queues a publish that cannot be committed here at once. This call answers it only with a refusal.
+    pub(crate) fn forward(
         &mut self,
         ticket: Ticket,
         slot: u16,
         mut record: Arc<Record>,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<Published, ErrorCode>> {
+        turn: &mut Turn<impl Sink>,
+    ) -> Reply<Published> {
         let class = self.relay.hub(slot).class;
         let is_logged = self.classes.get(class).durability.is_logged();
         let relay = &mut self.relay;
@@ -64,38 +58,36 @@ impl Broker {
             hub.sequence += 1;
             Arc::make_mut(&mut record).number(Producer { id: producer, sequence: hub.sequence });
         }
-        relay.park(slot, Parked { number, ticket, record, since_ms: now.mono_ms });
+        relay.park(slot, Parked { number, ticket, record, since_ms: turn.now.mono_ms });
         if self.traces.is_on() {
-            self.trace_step(ticket, StepKind::Waits, sink);
+            self.trace_step(ticket, StepKind::Waits, turn.sink);
         }
-        let relay = &mut self.relay;
-        if relay.hub(slot).leader == Leader::Me {
+        if self.relay.hub(slot).leader == Leader::Me {
             // Earlier publishes are examined in a moment; it may be committed and answered then.
-            relay.is_held_up = true;
+            self.relay.is_held_up = true;
         } else {
-            self.push_queue(slot, now, sink);
+            self.push_queue(slot, turn);
         }
         Outcome::Later
     }
 
     /// As `forward`, but replies to the publisher if the publish is refused.
-    pub(in crate::broker) fn forward_or_refuse(
+    pub(crate) fn forward_or_refuse(
         &mut self,
         ticket: Ticket,
         slot: u16,
         record: Arc<Record>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
-        if let Outcome::Now(refused) = self.forward(ticket, slot, record, now, sink) {
-            self.answer_publish(ticket, refused, sink);
+        if let Outcome::Now(refused) = self.forward(ticket, slot, record, turn) {
+            self.answer_publish(ticket, refused, turn.sink);
         }
     }
 
     /// Sends or commits waiting publishes in order, as far as possible.
-    pub(super) fn push_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        self.check_synced(slot, now, sink);
-        let is_free = self.may_lead(slot, sink);
+    pub(crate) fn push_queue(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
+        self.check_synced(slot, turn.now, turn.sink);
+        let is_free = self.may_lead(slot, turn.sink);
         loop {
             let relay = &mut self.relay;
             let hub = relay.hub(slot);
@@ -112,13 +104,13 @@ impl Broker {
                 Leader::Me => {
                     let Some(parked) = relay.unpark(slot) else { break };
                     let id = self.topics.intern(parked.record.namespace, parked.record.topic());
-                    self.commit_led(parked.ticket, id, parked.record, now, sink);
+                    self.commit_led(parked.ticket, id, parked.record, turn);
                 }
                 Leader::Node(_) if first.ticket.is_of_node() => {
                     // Another node sent it while this node was the leader: it looks up the leader again.
                     let Some(parked) = relay.unpark(slot) else { break };
                     if let Asker::Node { node, ask, .. } = parked.ticket.asker {
-                        relay.not_mine(node, ask, slot, sink);
+                        relay.not_mine(node, ask, slot, turn.sink);
                     }
                 }
                 Leader::Node(node) => {
@@ -134,12 +126,11 @@ impl Broker {
                     if first.number < hub.sent && hub.in_flight > 0 && self.is_before_sent(slot) {
                         break;
                     }
-                    let relay = &mut self.relay;
-                    if !relay.peers.flows(node, id, sink) {
-                        relay.is_held_up = true;
+                    if !self.relay.peers.flows(node, id, turn.sink) {
+                        self.relay.is_held_up = true;
                         break;
                     }
-                    self.send_first(slot, node, sink);
+                    self.send_first(slot, node, turn.sink);
                 }
             }
         }
@@ -148,15 +139,14 @@ impl Broker {
 
     /// Whether later publishes of the same shard and room as the first waiting one are in flight.
     fn is_before_sent(&self, slot: u16) -> bool {
-        let relay = &self.relay;
-        let Some(first) = relay.hub(slot).queue.front() else { return false };
+        let Some(first) = self.relay.hub(slot).queue.front() else { return false };
         let room = self.classes.room(first.record.topic());
         let is_later = |what: &Request| {
             matches!(what, Request::Publish(sent) if sent.number > first.number
                 && sent.ticket.shard == first.ticket.shard
                 && self.classes.room(sent.record.topic()) == room)
         };
-        relay.requests.values().any(|in_flight| in_flight.slot == slot && is_later(&in_flight.what))
+        self.relay.requests.values().any(|in_flight| in_flight.slot == slot && is_later(&in_flight.what))
     }
 
     fn send_first(&mut self, slot: u16, to: NodeId, sink: &mut impl Sink) {
@@ -173,9 +163,8 @@ impl Broker {
         self.relay.request((to, slot), Request::Publish(parked), message, sink);
     }
 
-    /// The response to a publish in flight will not arrive. A numbered publish can be sent again; the outcome
-    /// of any other is unknown.
-    pub(super) fn publish_lost(&mut self, slot: u16, parked: Parked, sink: &mut impl Sink) {
+    /// A publish in flight is lost. A numbered one is sent again; the outcome of any other is unknown.
+    pub(crate) fn publish_lost(&mut self, slot: u16, parked: Parked, sink: &mut impl Sink) {
         let class = self.relay.hub(slot).class;
         if self.classes.get(class).durability.is_logged() {
             self.relay.park(slot, parked);
@@ -184,16 +173,8 @@ impl Broker {
         }
     }
 
-    /// Gives up publishes that are in flight to a former leader once their time has passed.
-    pub(super) fn expire_former(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
-        let hub = self.relay.hub(slot);
-        if hub.former > 0 && hub.former_until_ms <= now.mono_ms {
-            self.lose_former(slot, |_| true, sink);
-        }
-    }
-
     /// A silent former leader will not respond in time: its publishes do not block others.
-    pub(super) fn lose_silent_former(&mut self, slot: u16, sink: &mut impl Sink) {
+    pub(crate) fn lose_silent_former(&mut self, slot: u16, sink: &mut impl Sink) {
         if self.relay.hub(slot).former == 0 {
             return;
         }
@@ -208,34 +189,31 @@ impl Broker {
         }
     }
 
-    /// Gives up publishes to the selected former leaders, in order of arrival.
-    fn lose_former(&mut self, slot: u16, is_meant: impl Fn(NodeId) -> bool, sink: &mut impl Sink) {
+    pub(crate) fn lose_former(&mut self, slot: u16, is_meant: impl Fn(NodeId) -> bool, sink: &mut impl Sink) {
         for ask in self.relay.former_publishes(slot, is_meant) {
             self.lose(ask, sink);
         }
     }
 
-    /// Counts publishes in flight to former leaders again after a change of a hub's route.
-    pub(super) fn count_former(&mut self, slot: u16, now: Now) {
-        let relay = &mut self.relay;
-        let former = relay.former_publishes(slot, |_| true).len();
+    pub(crate) fn count_former(&mut self, slot: u16, now: Now) {
+        let former = self.relay.former_publishes(slot, |_| true).len();
         let until_ms = now.mono_ms + FORMER_MS;
         if former > 0 {
-            relay.wake_by(until_ms);
+            self.relay.wake_by(until_ms);
         }
-        let hub = relay.hub_mut(slot);
+        let hub = self.relay.hub_mut(slot);
         (hub.former, hub.former_until_ms) = (former, until_ms);
-        relay.settle(slot);
+        self.relay.settle(slot);
     }
 
     /// Refuses publishes that have waited too long. A numbered one may have been sent.
-    pub(super) fn expire_queue(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn expire_queue(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
         loop {
             let relay = &mut self.relay;
             let parked_ms = relay.limits.parked_ms;
             let Some(first) = relay.hub(slot).queue.front() else { break };
             let due_ms = first.since_ms + parked_ms;
-            if due_ms > now.mono_ms {
+            if due_ms > turn.now.mono_ms {
                 relay.wake_by(due_ms);
                 break;
             }
@@ -243,13 +221,12 @@ impl Broker {
             relay.settle(slot);
             let code =
                 if parked.record.producer().is_some() { ErrorCode::TimedOut } else { ErrorCode::HubClosed };
-            self.answer_publish(parked.ticket, Err(code), sink);
+            self.answer_publish(parked.ticket, Err(code), turn.sink);
         }
     }
 
-    /// Sends a committed record to a node with interest, with the previous seq that was due there, so that
-    /// the node detects a hole.
-    pub(in crate::broker) fn send_record(
+    /// Sends a committed record to a node, with the previous seq due there, so that it detects a hole.
+    pub(crate) fn send_record(
         &mut self,
         room: crate::rooms::RoomHandle,
         id: TopicId,
@@ -274,7 +251,7 @@ impl Broker {
 
     /// As `is_congested`, with nodes among the holders.
     #[cold]
-    pub(in crate::broker) fn is_congested_somewhere(
+    pub(crate) fn is_congested_somewhere(
         &mut self,
         id: TopicId,
         holders: &mut HolderSet,
@@ -304,20 +281,18 @@ impl Broker {
         false
     }
 
-    /// Sends a node the outcome of its publish.
-    pub(in crate::broker) fn answer_node_publish(
+    pub(crate) fn answer_node_publish(
         &mut self,
         (to, ask, hub): (NodeId, AskId, HubId),
         published: Result<Published, ErrorCode>,
         sink: &mut impl Sink,
     ) {
-        let relay = &mut self.relay;
         let message = match published {
             Ok(Published { receivers, position, is_duplicate: again }) => {
                 NodeMessage::Published { ask, again, position, receivers }
             }
             Err(code) => NodeMessage::Denied { ask, code },
         };
-        relay.peers.send(to, hub, message, sink);
+        self.relay.peers.send(to, hub, message, sink);
     }
 }

@@ -2,12 +2,10 @@
 //! former leader sends `LeadershipEnded` after its last record, followers continue when they have received it,
 //! and a new leader commits nothing before the nodes that it reaches have registered their interest.
 
-use super::Broker;
-use crate::relay::Leader;
-use crate::relay::handover::InterestWait;
-use crate::relay::limits::{EARLY_BYTES_MAX, EARLY_MAX, OVER_MS, REGISTER_MS, ROUTES_MAX};
-use crate::relay::messages::Admit;
-use crate::relay::state::Early;
+use super::{Broker, Turn};
+use crate::relay::{
+    EARLY_BYTES_MAX, EARLY_MAX, Early, InterestWait, Leader, OVER_MS, REGISTER_MS, ROUTES_MAX,
+};
 use crate::rooms::RoomHandle;
 use crate::{Now, Sink};
 use hubsub_message::{LeadershipEnd, NodeMessage};
@@ -18,9 +16,8 @@ impl Broker {
 
     /// This process has given up its leader lease of a hub, in a term that its route may still name.
     pub fn gave_up(&mut self, hub: HubId, term: Term, sink: &mut impl Sink) {
-        let relay = &self.relay;
-        let Some(slot) = relay.slot_of(hub) else { return };
-        let state = relay.hub(slot);
+        let Some(slot) = self.relay.slot_of(hub) else { return };
+        let state = self.relay.hub(slot);
         if (state.term, state.leader) == (term, Leader::Me) && !state.serves {
             self.send_over(slot, term, sink);
         }
@@ -29,50 +26,44 @@ impl Broker {
     /// This process has the leader lease of a hub. If it gave it up in the same term before, rooms begin new
     /// epochs: other nodes were notified that the previous ones are complete.
     pub fn took_up(&mut self, hub: HubId, term: Term, now: Now, sink: &mut impl Sink) {
-        let relay = &mut self.relay;
-        let Some(slot) = relay.slot_of(hub) else { return };
-        let state = relay.hub_mut(slot);
+        let Some(slot) = self.relay.slot_of(hub) else { return };
+        let state = self.relay.hub_mut(slot);
         let sent_over = Some((state.watchers.life, term));
         if (state.term, state.leader) == (term, Leader::Me) && state.handover.sent_over == sent_over {
-            self.begin_new_epoch(slot, now, sink);
+            self.begin_new_epoch(slot, &mut Turn { now, sink });
             self.watch_new_epoch(slot, sink);
         }
     }
 
-    /// Notifies other nodes, once, that nothing more is committed in a term. Not while records wait for a
-    /// log: these are committed whoever leads.
-    pub(super) fn send_over(&mut self, slot: u16, term: Term, sink: &mut impl Sink) {
+    /// Notifies other nodes, once, that a term commits nothing more; not while records wait for a log.
+    pub(crate) fn send_over(&mut self, slot: u16, term: Term, sink: &mut impl Sink) {
         let waits = self.rooms.hubs.get(slot).log.as_ref().is_some_and(|log| log.pending() > 0);
-        let relay = &mut self.relay;
-        let state = relay.hub_mut(slot);
+        let state = self.relay.hub_mut(slot);
         let (hub, life) = (state.id, state.watchers.life);
         state.watched.ends_own(term);
         if waits || state.handover.sent_over.replace((life, term)) == Some((life, term)) {
             return;
         }
-        let nodes: Vec<NodeId> = relay.peers.reached(hub).collect();
+        let nodes: Vec<NodeId> = self.relay.peers.reached(hub).collect();
         for node in nodes {
-            let watchers = &relay.hub(slot).watchers;
+            let watchers = &self.relay.hub(slot).watchers;
             let (expected, committed) = (watchers.due(node), watchers.commits());
             let end = LeadershipEnd { epoch: life, expected, committed };
-            relay.peers.send(node, hub, NodeMessage::LeadershipEnded { hub, term, end }, sink);
+            self.relay.peers.send(node, hub, NodeMessage::LeadershipEnded { hub, term, end }, sink);
         }
     }
 
     // -- the new leader --
 
-    /// This node leads a hub from now on: publishes wait for the interest of other nodes.
-    pub(super) fn wait_for_interest(&mut self, slot: u16, now: Now) {
+    pub(crate) fn wait_for_interest(&mut self, slot: u16, now: Now) {
         let until_ms = now.mono_ms + REGISTER_MS;
-        let relay = &mut self.relay;
-        relay.wake_by(until_ms);
-        relay.hub_mut(slot).handover.interest_wait = Some(InterestWait::new(until_ms));
-        relay.settle(slot);
+        self.relay.wake_by(until_ms);
+        self.relay.hub_mut(slot).handover.interest_wait = Some(InterestWait::new(until_ms));
+        self.relay.settle(slot);
     }
 
-    /// Stops waiting if all reachable, responsive nodes have registered and their patterns are held here, or
-    /// if the time has passed.
-    pub(in crate::broker) fn check_synced(&mut self, slot: u16, now: Now, sink: &impl Sink) {
+    /// Stops waiting if all responsive nodes have registered and their patterns are here, or in time.
+    pub(crate) fn check_synced(&mut self, slot: u16, now: Now, sink: &impl Sink) {
         let relay = &mut self.relay;
         let hub = relay.hub(slot);
         let Some(InterestWait { until_ms, registered }) = &hub.handover.interest_wait else { return };
@@ -86,121 +77,70 @@ impl Broker {
         }
     }
 
-    /// A node has registered all its interest in a hub's rooms.
-    pub(super) fn interest_synced(
-        &mut self,
-        from: NodeId,
-        (hub, term): (HubId, Term),
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
-        let relay = &mut self.relay;
-        let Some(slot) = relay.slot_of(hub) else { return };
-        match relay.admit(slot, term, from) {
-            Admit::No | Admit::Sender => {}
-            // If it cannot be buffered, the time limit applies.
-            Admit::Early => _ = self.buffer_early(slot, from, NodeMessage::InterestSynced { hub, term }, now),
-            Admit::Here => {
-                if let Some(interest_wait) = &mut relay.hub_mut(slot).handover.interest_wait {
-                    interest_wait.registered.insert(from);
-                }
-                // An earlier message about patterns may have reached a node that did not know the hub yet.
-                self.watch(slot, from, sink);
-                self.push_queue(slot, now, sink);
-            }
+    pub(crate) fn interest_synced(&mut self, slot: u16, from: NodeId, turn: &mut Turn<impl Sink>) {
+        if let Some(interest_wait) = &mut self.relay.hub_mut(slot).handover.interest_wait {
+            interest_wait.registered.insert(from);
         }
+        // An earlier message about patterns may have reached a node that did not know the hub yet.
+        self.watch(slot, from, turn.sink);
+        self.push_queue(slot, turn);
     }
 
     // -- the follower's side --
 
-    /// Queues a route of a hub whose home is here; ignores one of an earlier term. It waits for earlier
-    /// routes, and until the former leader has sent `LeadershipEnded`.
-    pub(super) fn take_route(&mut self, slot: u16, route: (Term, Leader), now: Now, sink: &mut impl Sink) {
+    /// Queues a route unless its term is earlier. It waits for earlier ones, and for `LeadershipEnded`.
+    pub(crate) fn take_route(&mut self, slot: u16, route: (Term, Leader), turn: &mut Turn<impl Sink>) {
         let hub = self.relay.hub_mut(slot);
         let last = hub.handover.routes.back().copied().unwrap_or((hub.term, hub.leader));
         if route.0 < last.0 || route == last {
             return;
         }
         if hub.handover.routes.is_empty() {
-            hub.handover.routes_until_ms = now.mono_ms + OVER_MS;
+            hub.handover.routes_until_ms = turn.now.mono_ms + OVER_MS;
         }
         hub.handover.routes.push_back(route);
-        self.apply_due_routes(slot, now, sink);
+        self.apply_due_routes(slot, turn);
     }
 
-    /// Applies the routes that need not wait any more. Routes of a hub with a log never wait: missing records
-    /// are read.
-    pub(super) fn apply_due_routes(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    /// Applies routes that need not wait any more. Those of a hub with a log never do: records are read.
+    pub(crate) fn apply_due_routes(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
         let class = self.relay.hub(slot).class;
         let is_logged = self.classes.get(class).durability.is_logged();
         loop {
-            let relay = &mut self.relay;
-            let hub = relay.hub(slot);
+            let hub = self.relay.hub(slot);
             let Some(&route) = hub.handover.routes.front() else { return };
             let waits = !is_logged
-                && matches!(hub.leader, Leader::Node(former) if relay.peers.reaches(former, hub.id)
-                && !sink.node_is_silent(former, hub.id)
+                && matches!(hub.leader, Leader::Node(former) if self.relay.peers.reaches(former, hub.id)
+                && !turn.sink.node_is_silent(former, hub.id)
                 && !hub.watched.is_over(hub.term));
             let until_ms = hub.handover.routes_until_ms;
-            if waits && now.mono_ms < until_ms && hub.handover.routes.len() <= ROUTES_MAX {
-                return relay.wake_by(until_ms);
+            if waits && turn.now.mono_ms < until_ms && hub.handover.routes.len() <= ROUTES_MAX {
+                return self.relay.wake_by(until_ms);
             }
-            let handover = &mut relay.hub_mut(slot).handover;
+            let handover = &mut self.relay.hub_mut(slot).handover;
             handover.routes.pop_front();
-            handover.routes_until_ms = now.mono_ms + OVER_MS;
-            self.apply_route(slot, route, now, sink);
+            handover.routes_until_ms = turn.now.mono_ms + OVER_MS;
+            self.apply_route(slot, route, turn);
         }
     }
 
-    /// A leader reports that its leadership has ended, with the numbers of records due here and committed.
-    pub(super) fn leadership_ended(
-        &mut self,
-        from: NodeId,
-        (hub, term): (HubId, Term),
-        end: LeadershipEnd,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
-        let relay = &mut self.relay;
-        let Some(slot) = relay.slot_of(hub) else { return };
-        match relay.admit(slot, term, from) {
-            Admit::No | Admit::Here => {}
-            // If it cannot be buffered, the gaps are reported.
-            Admit::Early => {
-                _ = self.buffer_early(slot, from, NodeMessage::LeadershipEnded { hub, term, end }, now)
-            }
-            Admit::Sender => {
-                let is_confirmed = self.is_confirmed(slot);
-                self.relay.hub_mut(slot).watched.ends(term, end, is_confirmed);
-                self.apply_due_routes(slot, now, sink);
-            }
-        }
-    }
-
-    /// Whether the current leader has confirmed all interest that was ever confirmed, and no room of the hub
-    /// waits for a hole.
-    fn is_confirmed(&self, slot: u16) -> bool {
-        let relay = &self.relay;
-        let is_open = relay.holes.rooms.keys().any(|&room| self.rooms.slot_of_room(room) == Some(slot));
-        !is_open
-            && relay
-                .upstreams
-                .by_topic
-                .values()
-                .all(|up| up.slot != slot || up.is_confirmed || !up.was_confirmed)
+    /// Whether the leader has confirmed all interest that ever was, and no room of the hub has a hole.
+    pub(crate) fn is_confirmed(&self, slot: u16) -> bool {
+        let is_open = self.relay.holes.rooms.keys().any(|&room| self.rooms.slot_of_room(room) == Some(slot));
+        let mut topics = self.relay.upstreams.by_topic.values().filter(|up| up.slot == slot);
+        !is_open && topics.all(|up| up.is_confirmed || !up.was_confirmed)
     }
 
     /// Whether a room lacks nothing that its leader committed before this term or since: it is in the same
     /// epoch, and the leader has kept the interest that was registered before.
-    pub(super) fn lacks_nothing(&self, room: RoomHandle) -> bool {
+    pub(crate) fn lacks_nothing(&self, room: RoomHandle) -> bool {
         let slot = self.rooms.slot_of_room(room).filter(|_| self.rooms.is_over(room));
         let hub = slot.map(|slot| self.relay.hub(slot));
         hub.is_some_and(|hub| hub.handover.is_unbroken)
     }
 
-    /// The leadership of the term `ended` is over: notes whether the epochs of the hub's rooms have ended
-    /// without missing records here.
-    pub(super) fn note_epoch_ends(&mut self, slot: u16, ended: Term) {
+    /// A term's leadership is over: notes whether the hub's rooms ended without missing records here.
+    pub(crate) fn note_epoch_ends(&mut self, slot: u16, ended: Term) {
         let hub = self.relay.hub_mut(slot);
         let is_next = hub.term.0 <= ended.0 + 1;
         let is_over = is_next && hub.watched.has_all_of(ended);
@@ -213,18 +153,17 @@ impl Broker {
     }
 
     /// Notifies the leader that all interest in a hub's rooms is registered; sent after that interest.
-    pub(super) fn send_synced(&mut self, slot: u16, sink: &mut impl Sink) {
-        let relay = &mut self.relay;
-        if let Some(to) = relay.leader_of(slot) {
-            let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
-            relay.peers.send(to, hub, NodeMessage::InterestSynced { hub, term }, sink);
+    pub(crate) fn send_synced(&mut self, slot: u16, sink: &mut impl Sink) {
+        if let Some(to) = self.relay.leader_of(slot) {
+            let (hub, term) = (self.relay.hub(slot).id, self.relay.hub(slot).term);
+            self.relay.peers.send(to, hub, NodeMessage::InterestSynced { hub, term }, sink);
         }
     }
 
     // -- terms that are not known here yet --
 
     /// Buffers a message of such a term; returns it if the buffer is full.
-    pub(super) fn buffer_early(
+    pub(crate) fn buffer_early(
         &mut self,
         slot: u16,
         from: NodeId,
@@ -243,17 +182,16 @@ impl Broker {
     }
 
     /// Refuses buffered messages of nodes whose term did not become known in time.
-    pub(super) fn expire_early(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn expire_early(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
         let parked_ms = self.relay.limits.parked_ms;
         while let Some(first) = self.relay.hubs[usize::from(slot)].early.front() {
             let due_ms = first.since_ms + parked_ms;
-            if due_ms > now.mono_ms {
+            if due_ms > turn.now.mono_ms {
                 return self.relay.wake_by(due_ms);
             }
-            let relay = &mut self.relay;
-            if let Some(Early { from, message, .. }) = relay.hubs[usize::from(slot)].early.pop_front() {
-                relay.early.remove(message.weight());
-                relay.refuse(from, slot, &message, sink);
+            if let Some(Early { from, message, .. }) = self.relay.hubs[usize::from(slot)].early.pop_front() {
+                self.relay.early.remove(message.weight());
+                self.relay.refuse(from, slot, &message, turn.sink);
                 self.lack_if(slot, message.is_of_leader());
             }
         }

@@ -1,14 +1,12 @@
 //! Holes before a record from the leader: they are read first if the class has history, and reported as a gap
 //! otherwise. Later records and confirmations of the room are buffered meanwhile.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::Names;
 use crate::cursors::Range;
-use crate::relay::holes::Buffered;
-use crate::relay::limits::{HOLE_BYTES, READ_RECORDS_MAX};
-use crate::relay::state::Request;
-use crate::rooms::RoomHandle;
-use crate::{Namespace, Now, Sink, Start};
+use crate::relay::{Buffered, HOLE_BYTES, READ_RECORDS_MAX, Request};
+use crate::rooms::{RoomHandle, TopicKey};
+use crate::{Namespace, Sink, Start};
 use hubsub_message::AskId;
 use hubsub_types::{Position, Seq};
 use std::collections::VecDeque;
@@ -16,31 +14,17 @@ use std::sync::Arc;
 
 impl Broker {
     /// Whether any topic of a room was ever confirmed here.
-    pub(super) fn is_followed(&mut self, room: RoomHandle) -> bool {
+    pub(crate) fn is_followed(&mut self, room: RoomHandle) -> bool {
         let topics = self.rooms.topics_of(room);
-        let relay = &mut self.relay;
-        topics.iter().any(|key| relay.upstreams.by_topic.get(key).is_some_and(|up| up.was_confirmed))
-    }
-
-    /// A room first reads up to a seq, or reports the gap; `held` follows.
-    pub(super) fn open_hole(
-        &mut self,
-        room: RoomHandle,
-        upto: Seq,
-        held: Buffered,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
-        self.relay.holes.open(room, upto, held);
-        self.resume_room(room, now, sink);
+        topics.iter().any(|key| self.relay.upstreams.by_topic.get(key).is_some_and(|up| up.was_confirmed))
     }
 
     /// A room with confirmed topics reads missing records, or continues.
-    pub(super) fn resume_room(&mut self, room: RoomHandle, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn resume_room(&mut self, room: RoomHandle, turn: &mut Turn<impl Sink>) {
         let here = self.rooms.position(room);
         let may_lack = self.rooms.get(room).is_some() && !self.lacks_nothing(room);
-        let relay = &mut self.relay;
-        let Some(resume) = relay.holes.rooms.get(&room).filter(|it| it.pending == 0 && it.read.is_none())
+        let Some(resume) =
+            self.relay.holes.rooms.get(&room).filter(|it| it.pending == 0 && it.read.is_none())
         else {
             return;
         };
@@ -49,17 +33,16 @@ impl Broker {
             let slot = self.rooms.slot_of_room(room);
             let class = slot.map(|slot| self.relay.hub(slot).class);
             if class.is_some_and(|class| self.classes.get(class).history.is_some()) {
-                return self.read_hole(room, here, sink);
+                return self.read_hole(room, here, turn.sink);
             }
-            self.report_room_gap(room, here, upto, sink);
-            self.rooms.set_position(room, Position { seq: upto, ..here }, now);
+            self.report_room_gap(room, here, upto, turn.sink);
+            self.rooms.set_position(room, Position { seq: upto, ..here }, turn.now);
         }
         let held = self.relay.holes.close(room);
-        self.handle_buffered(room, held, now, sink);
+        self.handle_buffered(room, held, turn);
     }
 
-    /// Reports that records of a room up to a seq will not arrive.
-    pub(super) fn report_room_gap(
+    pub(crate) fn report_room_gap(
         &mut self,
         room: RoomHandle,
         here: Position,
@@ -68,16 +51,26 @@ impl Broker {
     ) {
         let Some(name) = self.rooms.get(room).map(|it| Arc::clone(&it.name)) else { return };
         let (from, to) = (Position { seq: here.seq.next(), ..here }, Position { seq: upto, ..here });
-        let mut topics = self.rooms.topics_of(room);
         // Patterns that match the room may follow it.
-        let own = (Namespace::Global, name);
+        self.report_gaps(room, (Namespace::Global, name), (from, to), sink);
+    }
+
+    /// Reports a gap of a room to subscribers of its topics, and of this one.
+    pub(crate) fn report_gaps(
+        &mut self,
+        room: RoomHandle,
+        own: TopicKey,
+        (from, to): (Position, Position),
+        sink: &mut impl Sink,
+    ) {
+        let mut topics = self.rooms.topics_of(room);
         if !topics.contains(&own) {
             topics.push(own);
         }
         topics.iter().for_each(|key| self.report_gap(key, from, to, sink));
     }
 
-    pub(super) fn read_hole(&mut self, room: RoomHandle, here: Position, sink: &mut impl Sink) {
+    pub(crate) fn read_hole(&mut self, room: RoomHandle, here: Position, sink: &mut impl Sink) {
         let (Some(slot), Some(it)) = (self.rooms.slot_of_room(room), self.rooms.get(room)) else { return };
         let names = Names { namespace: Namespace::Global, room: Arc::clone(&it.name), topic: Arc::default() };
         let (start, bytes_max) = (Start::After(here), HOLE_BYTES as u32);
@@ -88,21 +81,17 @@ impl Broker {
         }
     }
 
-    /// Handles the records and confirmations that were buffered while a hole was read, in order.
-    pub(super) fn handle_buffered(
+    pub(crate) fn handle_buffered(
         &mut self,
         room: RoomHandle,
         mut held: VecDeque<Buffered>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         while let Some(first) = held.pop_front() {
             self.relay.holes.handled(&first);
             match first {
-                Buffered::Deliver(previous, record) => self.follow(room, previous, record, now, sink),
-                Buffered::Attached(ask, asked, attached) => {
-                    self.apply_confirmed(ask, asked, attached, now, sink)
-                }
+                Buffered::Deliver(previous, record) => self.follow(room, previous, record, turn),
+                Buffered::Attached(ask, asked, attached) => self.apply_confirmed(ask, asked, attached, turn),
             }
             if let Some(resume) = self.relay.holes.rooms.get_mut(&room) {
                 // Another hole was found.
@@ -112,13 +101,12 @@ impl Broker {
         }
     }
 
-    pub(super) fn hole_read(
+    pub(crate) fn hole_read(
         &mut self,
         ask: AskId,
         room: RoomHandle,
         range: Range,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         let Some(resume) = self.relay.holes.rooms.get_mut(&room).filter(|it| it.read == Some(ask)) else {
             return;
@@ -127,37 +115,36 @@ impl Broker {
         let upto = resume.upto;
         let here = self.rooms.position(room);
         if range.is_gone {
-            // The buffered records may belong to this epoch: it continues after the hole, until a record of
-            // the next epoch.
+            // The buffered records may belong to this epoch, which continues after the hole.
             if upto > here.seq {
-                self.report_room_gap(room, here, upto, sink);
-                self.rooms.set_position(room, Position { seq: upto, ..here }, now);
+                self.report_room_gap(room, here, upto, turn.sink);
+                self.rooms.set_position(room, Position { seq: upto, ..here }, turn.now);
             }
             let held = self.relay.holes.close(room);
-            return self.handle_buffered(room, held, now, sink);
+            return self.handle_buffered(room, held, turn);
         }
         if let Some((first, last)) = range.gap {
             let at = |seq| Position { epoch: here.epoch, seq };
             for key in self.rooms.topics_of(room) {
-                self.report_gap(&key, at(first), at(last.min(upto)), sink);
+                self.report_gap(&key, at(first), at(last.min(upto)), turn.sink);
             }
         }
         // These records are late: others may have arrived before them.
         let last = range.records.last().map_or(0, |record| record.place.offset);
         if let Some(slot) = self.rooms.slot_of_room(room) {
-            self.lack_of_hub(slot, last, sink);
+            self.lack_of_hub(slot, last, turn.sink);
         }
         for record in &range.records {
             let at = record.position;
             if at.epoch == here.epoch && at.seq > self.rooms.position(room).seq && at.seq <= upto {
-                self.rooms.set_position(room, at, now);
-                self.forward_record(record, sink);
+                self.rooms.set_position(room, at, turn.now);
+                self.forward_record(record, turn.sink);
             }
         }
         let read_to = if range.at_end { upto } else { Seq(range.next.0.saturating_sub(1)).min(upto) };
         if read_to > self.rooms.position(room).seq {
-            self.rooms.set_position(room, Position { epoch: here.epoch, seq: read_to }, now);
+            self.rooms.set_position(room, Position { epoch: here.epoch, seq: read_to }, turn.now);
         }
-        self.resume_room(room, now, sink);
+        self.resume_room(room, turn);
     }
 }

@@ -4,11 +4,10 @@
 //! it. With each record the leader sends the offset that was due before; records blocked by a hole count as
 //! missing, too, since later ones overtake them.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::hubread::{HubRange, HubRead, HubThen};
-use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::state::Request;
-use crate::{Msg, Now, Sink};
+use crate::relay::{READ_BYTES_MAX, READ_RECORDS_MAX, Request};
+use crate::{Msg, Sink};
 use hubsub_message::{AskId, NodeMessage};
 use hubsub_types::{ErrorCode, HubId, NodeId};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ impl Broker {
     ///
     /// # Errors
     /// The hub is not known here.
-    pub(in crate::broker) fn relayed_hub(&self, hub: HubId) -> Result<Option<u16>, ErrorCode> {
+    pub(crate) fn relayed_hub(&self, hub: HubId) -> Result<Option<u16>, ErrorCode> {
         if self.relay.is_alone {
             return Ok(None);
         }
@@ -29,7 +28,7 @@ impl Broker {
     // -- the follower's side --
 
     /// Sends a read of a hub to the node that leads it. The read waits while there is no leader.
-    pub(in crate::broker) fn read_hub_relayed(&mut self, slot: u16, read: HubRead, sink: &mut impl Sink) {
+    pub(crate) fn read_hub_relayed(&mut self, slot: u16, read: HubRead, sink: &mut impl Sink) {
         if let HubThen::Node { node, ask } = read.then {
             return self.relay.not_mine(node, ask, slot, sink);
         }
@@ -43,14 +42,14 @@ impl Broker {
         self.relay.request((to, slot), Request::Hub(Box::new(read)), message, sink);
     }
 
-    pub(super) fn read_waiting_hubs(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn read_waiting_hubs(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
         for read in std::mem::take(&mut self.relay.hub_mut(slot).hub_reads) {
-            self.read_hub_here(read, now, sink);
+            self.read_hub_here(read, turn);
         }
     }
 
     /// Records of a hub up to an offset may be missing on this node, or arrive late.
-    pub(super) fn lack_of_hub(&mut self, slot: u16, upto: u64, sink: &mut impl Sink) {
+    pub(crate) fn lack_of_hub(&mut self, slot: u16, upto: u64, sink: &mut impl Sink) {
         let (hub, class) = (self.relay.hub(slot).id, self.relay.hub(slot).class);
         if upto == 0 || self.patterns.is_empty() || !self.classes.get(class).durability.is_logged() {
             return;
@@ -63,13 +62,7 @@ impl Broker {
 
     // -- the leader's side --
 
-    pub(super) fn serve_hub_read(
-        &mut self,
-        from: NodeId,
-        message: NodeMessage,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
+    pub(crate) fn serve_hub_read(&mut self, from: NodeId, message: NodeMessage, turn: &mut Turn<impl Sink>) {
         let NodeMessage::ReadHub { ask, hub, next, since_us, records_max, bytes_max, filter } = message
         else {
             return;
@@ -83,11 +76,10 @@ impl Broker {
             bytes_max: (bytes_max as usize).clamp(1, READ_BYTES_MAX),
             then: HubThen::Node { node: from, ask },
         };
-        self.read_hub_here(read, now, sink);
+        self.read_hub_here(read, turn);
     }
 
-    /// Sends records of a hub to the node that requested them.
-    pub(in crate::broker) fn answer_node_hub_read(
+    pub(crate) fn answer_node_hub_read(
         &mut self,
         to: NodeId,
         ask: AskId,

@@ -1,23 +1,21 @@
 //! Interest in rooms that other nodes lead: counts subscribers here, sends the counts to the leader, and
 //! confirms a subscription when the leader has confirmed it.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::Names;
 use crate::counts::Holder;
-use crate::relay::Leader;
-use crate::relay::holes::Buffered;
-use crate::relay::limits::RETRY_REFUSED_MS;
-use crate::relay::state::{InFlight, Request};
-use crate::relay::upstreams::{InterestRequest, Upstream, WaitingAttach};
+use crate::relay::{
+    Buffered, InFlight, InterestRequest, Leader, RETRY_REFUSED_MS, Request, Upstream, WaitingAttach,
+};
 use crate::rooms::{RoomHandle, TopicKey};
-use crate::{Attached, Namespace, Now, Sink, Start};
+use crate::{Attached, Namespace, Sink, Start};
 use hubsub_message::{AskId, NodeMessage};
 use hubsub_types::{ErrorCode, Position, Seq, ShardId};
 use std::sync::Arc;
 
 impl Broker {
     /// Registers a topic whose leader is to be notified of subscribers here.
-    pub(super) fn add_upstream(&mut self, slot: u16, room: RoomHandle, key: TopicKey, was_confirmed: bool) {
+    pub(crate) fn add_upstream(&mut self, slot: u16, room: RoomHandle, key: TopicKey, was_confirmed: bool) {
         let upstream = Upstream {
             slot,
             room,
@@ -31,7 +29,7 @@ impl Broker {
         self.relay.upstreams.by_topic.entry(key).or_insert(upstream);
     }
 
-    pub(super) fn names_of(&self, (namespace, topic): &TopicKey) -> Names {
+    pub(crate) fn names_of(&self, (namespace, topic): &TopicKey) -> Names {
         let room: Arc<[u8]> = self.room_of(topic);
         Names { namespace: *namespace, room, topic: Arc::clone(topic) }
     }
@@ -41,8 +39,7 @@ impl Broker {
         counts.map_or(0, |counts| counts.of_shards(self.shards))
     }
 
-    /// Sends interest to the leader, if it is reachable, and requests a confirmation.
-    pub(super) fn request_interest(
+    pub(crate) fn request_interest(
         &mut self,
         key: &TopicKey,
         of: Option<(ShardId, u32, Start)>,
@@ -54,14 +51,13 @@ impl Broker {
         // One request resumes the topic; another one is for a subscriber that came meanwhile.
         let resumes = up.was_confirmed && of.is_none() && !up.is_confirmed && up.asked == AskId::NONE;
         let (known, count) = (self.rooms.position(room), self.count_of(room, key));
-        let relay = &mut self.relay;
-        let Some(to) = relay.ready_leader_of(slot) else { return };
+        let Some(to) = self.relay.ready_leader_of(slot) else { return };
         let start = of.map_or(Start::Live, |(_, _, start)| start);
         let of = of.map(|(from, id, _)| (from, id));
         let what = Request::Interest(InterestRequest { room, key: key.clone(), known, resumes, of });
         let message = |ask, hub, term| NodeMessage::Interest { ask, hub, term, names, count, known, start };
-        let ask = relay.request((to, slot), what, message, sink);
-        let up = relay.upstreams.by_topic.get_mut(key).expect("looked up above");
+        let ask = self.relay.request((to, slot), what, message, sink);
+        let up = self.relay.upstreams.by_topic.get_mut(key).expect("looked up above");
         if !up.is_confirmed && up.asked == AskId::NONE {
             up.asked = ask;
         }
@@ -69,7 +65,7 @@ impl Broker {
     }
 
     /// The interest that a hub's leader was sent is no longer valid.
-    pub(super) fn unconfirm(&mut self, slot: u16) {
+    pub(crate) fn unconfirm(&mut self, slot: u16) {
         // Responses of a former leader are not valid, either.
         self.relay.requests.retain(|_, in_flight| {
             in_flight.slot != slot || !matches!(in_flight.what, Request::Interest(_) | Request::Hole(_))
@@ -87,7 +83,7 @@ impl Broker {
 
     /// Registers all interest with a hub's leader, with the positions of its rooms. A room continues when all
     /// its topics are confirmed and missing records are read, or reported if there is no history.
-    pub(super) fn register(&mut self, slot: u16, _now: Now, sink: &mut impl Sink) {
+    pub(crate) fn register(&mut self, slot: u16, sink: &mut impl Sink) {
         self.unconfirm(slot);
         let keys = self.relay.upstreams.of_hub(slot);
         let rooms: Vec<RoomHandle> = self.relay.holes.rooms.keys().copied().collect();
@@ -105,9 +101,8 @@ impl Broker {
         }
         for room in self.rooms.of_hub(slot) {
             let is_known = self.rooms.position(room).epoch.0 != 0;
-            let relay = &mut self.relay;
-            if is_known && !relay.holes.rooms.contains_key(&room) {
-                relay.holes.suspects.insert(room);
+            if is_known && !self.relay.holes.rooms.contains_key(&room) {
+                self.relay.holes.suspects.insert(room);
             }
         }
         for key in &keys {
@@ -122,13 +117,12 @@ impl Broker {
         }
     }
 
-    pub(super) fn interest_confirmed(
+    pub(crate) fn interest_confirmed(
         &mut self,
         ask: AskId,
         mut asked: InterestRequest,
         attached: Attached,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         let room = asked.room;
         let here = self.rooms.position(room);
@@ -139,14 +133,13 @@ impl Broker {
             && !relay.holes.rooms.contains_key(&room)
             && (here.epoch, there.seq > here.seq) == (there.epoch, true)
         {
-            let relay = &mut self.relay;
-            relay.holes.rooms.entry(room).or_default().upto = there.seq;
+            self.relay.holes.rooms.entry(room).or_default().upto = there.seq;
         }
         if asked.resumes && here.epoch != there.epoch {
-            self.begin_unseen(room, there, now, sink);
+            self.begin_unseen(room, there, turn);
         }
         let Some(resume) = self.relay.holes.rooms.get_mut(&room) else {
-            return self.apply_confirmed(ask, asked, attached, now, sink);
+            return self.apply_confirmed(ask, asked, attached, turn);
         };
         if asked.resumes && resume.pending > 0 {
             resume.pending -= 1;
@@ -155,16 +148,15 @@ impl Broker {
             asked.resumes = false;
         }
         self.relay.holes.buffer(room, Buffered::Attached(ask, asked, attached));
-        self.resume_room(room, now, sink);
+        self.resume_room(room, turn);
     }
 
-    pub(super) fn apply_confirmed(
+    pub(crate) fn apply_confirmed(
         &mut self,
         ask: AskId,
         asked: InterestRequest,
         attached: Attached,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         let InterestRequest { room, key, known, resumes, of } = asked;
         if self.rooms.get(room).is_none() {
@@ -172,21 +164,20 @@ impl Broker {
         }
         let (here, there) = (self.rooms.position(room), attached.position);
         if here.epoch != there.epoch {
-            self.begin_epoch(room, there, now, sink);
+            self.begin_epoch(room, there, turn);
         } else {
             // In an epoch that began meanwhile, it is unknown which records this topic missed.
             let had = if known.epoch == there.epoch { known.seq } else { Seq(0) };
             if resumes && there.seq > had {
                 let from = Position { epoch: there.epoch, seq: had.next() };
-                self.report_gap(&key, from, there, sink);
+                self.report_gap(&key, from, there, turn.sink);
             }
             if there.seq > here.seq {
-                self.rooms.set_position(room, there, now);
+                self.rooms.set_position(room, there, turn.now);
             }
         }
         let here = self.rooms.position(room);
-        let relay = &mut self.relay;
-        let Some(up) = relay.upstreams.by_topic.get_mut(&key) else { return };
+        let Some(up) = self.relay.upstreams.by_topic.get_mut(&key) else { return };
         if up.asked == ask {
             (up.is_confirmed, up.was_confirmed, up.epoch) = (true, true, here.epoch);
         }
@@ -195,7 +186,7 @@ impl Broker {
             Some((from, id)) if (waiting.from, waiting.attach.id) == (from, id) => true,
             _ => is_confirmed && waiting.attach.start == Start::Live,
         };
-        for WaitingAttach { attach, from, .. } in relay.upstreams.take_waiting(&key, answered) {
+        for WaitingAttach { attach, from, .. } in self.relay.upstreams.take_waiting(&key, answered) {
             let is_named = of == Some((from, attach.id));
             let attached = match is_named {
                 // Records that arrived meanwhile bypassed the subscription.
@@ -208,36 +199,34 @@ impl Broker {
                 true => attached,
                 false => Attached { position: here, replay_from: None, recovered: true },
             };
-            self.answer_attach(attach, from, Ok(attached), now, sink);
+            self.answer_attach(attach, from, Ok(attached), turn);
         }
     }
 
     /// Interest was sent over a link that has ended.
-    pub(super) fn interest_lost(&mut self, ask: AskId, asked: &InterestRequest) {
+    pub(crate) fn interest_lost(&mut self, ask: AskId, asked: &InterestRequest) {
         if let Some(up) = self.relay.upstreams.by_topic.get_mut(&asked.key).filter(|up| up.asked == ask) {
             (up.is_confirmed, up.asked) = (false, AskId::NONE);
         }
     }
 
-    /// A leader refuses a request.
-    pub(super) fn denied(
+    pub(crate) fn denied(
         &mut self,
         ask: AskId,
         slot: u16,
         what: Request,
         code: ErrorCode,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         match what {
             Request::Publish(parked) => {
-                self.answer_publish(parked.ticket, Err(code), sink);
-                self.push_queue(slot, now, sink);
+                self.answer_publish(parked.ticket, Err(code), turn.sink);
+                self.push_queue(slot, turn);
             }
-            Request::Question(question) => self.answer_unplaced(question.what, Some(code), sink),
-            Request::Interest(asked) => self.interest_denied(slot, &asked, code, now, sink),
+            Request::Question(question) => self.answer_unplaced(question.what, Some(code), turn.sink),
+            Request::Interest(asked) => self.interest_denied(slot, &asked, code, turn),
             Request::Read(_) | Request::Hole(_) | Request::Hub(_) => {
-                self.read_denied(ask, slot, what, code, now, sink)
+                self.read_denied(ask, slot, what, code, turn)
             }
         }
     }
@@ -247,40 +236,36 @@ impl Broker {
         slot: u16,
         asked: &InterestRequest,
         code: ErrorCode,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
-        let relay = &mut self.relay;
         let is_meant = |waiting: &WaitingAttach| match asked.of {
             Some(of) => (waiting.from, waiting.attach.id) == of,
             None => waiting.attach.start == Start::Live,
         };
-        let refused = relay.upstreams.take_waiting(&asked.key, is_meant);
-        let Some(up) = relay.upstreams.by_topic.get_mut(&asked.key) else { return };
+        let refused = self.relay.upstreams.take_waiting(&asked.key, is_meant);
+        let Some(up) = self.relay.upstreams.by_topic.get_mut(&asked.key) else { return };
         up.asked = AskId::NONE;
         up.is_confirmed = up.is_confirmed && asked.of.is_some();
         let stays = up.was_confirmed || !up.waiting.is_empty();
         for waiting in refused {
-            self.refuse_attach(waiting, code, now, sink);
+            self.refuse_attach(waiting.attach, waiting.from, code, turn);
         }
         if stays && self.relay.upstreams.by_topic.get(&asked.key).is_some_and(|up| !up.is_confirmed) {
-            // Until then the room does not continue: another topic's confirmation would skip the missing
-            // records.
-            self.retry_later(slot, now.mono_ms + RETRY_REFUSED_MS);
+            // Until then the room waits: another topic's confirmation would skip the missing records.
+            self.retry_later(slot, turn.now.mono_ms + RETRY_REFUSED_MS);
         } else if let Some(resume) = self.relay.holes.rooms.get_mut(&asked.room).filter(|_| asked.resumes) {
             resume.pending = resume.pending.saturating_sub(1);
-            self.resume_room(asked.room, now, sink);
+            self.resume_room(asked.room, turn);
         }
     }
 
     /// A shard has one subscription less to a topic whose hub has its home here.
-    pub(in crate::broker) fn detach_here(
+    pub(crate) fn detach_here(
         &mut self,
         namespace: Namespace,
         topic: &[u8],
         (from, revision): (ShardId, u64),
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         // If the room was moved since, the subscription is no longer counted.
         let room =
@@ -289,19 +274,18 @@ impl Broker {
         let Some(room) = room else { return };
         let hub = slot.and_then(|slot| self.relay.hubs.get(usize::from(slot)));
         if hub.is_none_or(|hub| hub.leader == Leader::Me) {
-            return self.rooms.detach(namespace, topic, from, now);
+            return self.rooms.detach(namespace, topic, from, turn.now);
         }
         let key: TopicKey = (namespace, topic.into());
-        self.rooms.count(room, &key, |counts| _ = counts.remove(from), now);
+        self.rooms.count(room, &key, |counts| _ = counts.remove(from), turn.now);
         if self.count_of(room, &key) > 0 {
             return self.relay.upstreams.changed(&key);
         }
         let names = self.names_of(&key);
         let known = self.rooms.position(room);
-        let relay = &mut self.relay;
-        let Some(up) = relay.upstreams.remove(&key) else { return };
-        relay.send_no_interest(up.slot, names, known, sink);
-        self.leave_resume(room, &key, now, sink);
+        let Some(up) = self.relay.upstreams.remove(&key) else { return };
+        self.relay.send_no_interest(up.slot, names, known, turn.sink);
+        self.leave_resume(room, &key, turn);
         if self.matching(key.0, &key.1).is_none_or(|patterns| patterns.is_empty()) {
             self.rooms.forget_unused(room);
         }
@@ -311,12 +295,11 @@ impl Broker {
         // Requests for another start of a subscription that has ended: nothing is replayed.
         let attached = Attached { position: known, replay_from: None, recovered: false };
         for WaitingAttach { attach, from, .. } in up.waiting {
-            self.answer_attach(attach, from, Ok(attached), now, sink);
+            self.answer_attach(attach, from, Ok(attached), turn);
         }
     }
 
-    /// Sends changed numbers of subscribers to leaders.
-    pub(super) fn send_counts(&mut self, sink: &mut impl Sink) {
+    pub(crate) fn send_counts(&mut self, sink: &mut impl Sink) {
         if self.relay.upstreams.dirty.is_empty() {
             return;
         }
@@ -327,14 +310,12 @@ impl Broker {
             }
             let (slot, room) = (up.slot, up.room);
             let (names, count) = (self.names_of(&key), self.count_of(room, &key));
-            let relay = &mut self.relay;
-            let Some(to) = relay.leader_of(slot) else { continue };
-            relay.send((to, slot), |hub, term| NodeMessage::Counts { hub, term, names, count }, sink);
+            let Some(to) = self.relay.leader_of(slot) else { continue };
+            self.relay.send((to, slot), |hub, term| NodeMessage::Counts { hub, term, names, count }, sink);
         }
     }
 
     /// Subscribers on a node, for tests of a hub's counts.
-    #[must_use]
     pub fn interest_of(&self, node: hubsub_types::NodeId, namespace: Namespace, topic: &[u8]) -> u32 {
         let holder = self.relay.peers.holder(node, self.shards);
         let room = self.rooms.find_of_topic(topic);
@@ -343,7 +324,6 @@ impl Broker {
     }
 
     /// Subscribers on this node's own shards, for tests.
-    #[must_use]
     pub fn interest_here(&self, namespace: Namespace, topic: &[u8]) -> u32 {
         let room = self.rooms.find_of_topic(topic);
         let counts = room.and_then(|room| self.rooms.counts_of(room, namespace, topic));
@@ -351,18 +331,17 @@ impl Broker {
     }
 
     /// A topic is not followed any more: its room does not wait for it.
-    fn leave_resume(&mut self, room: RoomHandle, key: &TopicKey, now: Now, sink: &mut impl Sink) {
-        let relay = &mut self.relay;
+    fn leave_resume(&mut self, room: RoomHandle, key: &TopicKey, turn: &mut Turn<impl Sink>) {
         let is_of = |it: &InFlight| matches!(&it.what, Request::Interest(asked) if asked.key == *key && asked.resumes);
-        for ask in relay.requests_where(is_of) {
-            relay.take(ask);
-            if let Some(resume) = relay.holes.rooms.get_mut(&room) {
+        for ask in self.relay.requests_where(is_of) {
+            self.relay.take(ask);
+            if let Some(resume) = self.relay.holes.rooms.get_mut(&room) {
                 resume.pending = resume.pending.saturating_sub(1);
             }
         }
         if self.rooms.topics_of(room).is_empty() {
             return self.drop_resume(room);
         }
-        self.resume_room(room, now, sink);
+        self.resume_room(room, turn);
     }
 }

@@ -1,10 +1,9 @@
 //! Links of other nodes: what begins when one is up, and what is lost when it ends.
 
-use super::Broker;
-use crate::relay::Leader;
-use crate::relay::state::{InFlight, Relay};
+use super::{Broker, Turn};
+use crate::relay::{InFlight, Leader, Relay};
 use crate::{Now, Sink};
-use hubsub_types::{HubId, NodeId, ShardId};
+use hubsub_types::{NodeId, ShardId};
 
 impl Broker {
     /// A link of a node is up, one of `links`. Nodes beyond the limit are not known: nothing is sent to them.
@@ -15,51 +14,51 @@ impl Broker {
         if link == 0 && self.shard == ShardId(0) {
             self.send_patterns(node, sink);
         }
-        self.watch_by_link(node, link, sink);
-        for slot in self.slots_of(node, link) {
-            self.reach_leader(slot, now, sink);
-            self.update_reach(slot, sink);
+        let slots = self.slots_by(node, link);
+        slots.iter().for_each(|&slot| self.watch(slot, node, sink));
+        for slot in slots {
+            if self.relay.hub(slot).leader == Leader::Node(node) {
+                self.reach_leader(slot, &mut Turn { now, sink });
+                self.update_reach(slot, sink);
+            }
         }
     }
 
     /// A link has ended: requests in flight on it are lost, and the node's interest over it is removed.
     pub fn node_down(&mut self, node: NodeId, link: u16, now: Now, sink: &mut impl Sink) {
-        let relay = &mut self.relay;
-        let uses = |hub: HubId| relay.peers.uses(node, hub, link);
-        let slots: Vec<u16> =
-            (0u16..).zip(&relay.hubs).filter(|(_, hub)| uses(hub.id)).map(|(slot, _)| slot).collect();
+        let turn = &mut Turn { now, sink };
+        let slots = self.slots_by(node, link);
         for &slot in &slots {
             self.forget_requests(node, slot);
         }
-        let relay = &mut self.relay;
-        relay.peers.down(node, link);
+        self.relay.peers.down(node, link);
         let of_link = |in_flight: &InFlight| in_flight.to == node && slots.contains(&in_flight.slot);
-        for ask in relay.requests_where(of_link) {
-            self.lose(ask, sink);
+        for ask in self.relay.requests_where(of_link) {
+            self.lose(ask, turn.sink);
         }
         self.forget_missing(node, link);
         if link == 0 {
             self.suspect_rooms(node);
         }
         if link == 0 && self.shard == ShardId(0) {
-            self.settled_without(node, sink);
-            self.lose_patterns(node, sink);
+            self.settled_without(node, turn.sink);
+            self.lose_patterns(node, turn.sink);
         }
         for slot in slots {
             if self.relay.hub(slot).leader == Leader::Node(node) {
                 self.unconfirm(slot);
                 self.relay.hub_mut(slot).handover.is_unbroken = false;
             }
-            self.apply_due_routes(slot, now, sink);
+            self.apply_due_routes(slot, turn);
             // Requests to a former leader are sent to the next one.
-            self.read_waiting(slot, now, sink);
-            self.push_queue(slot, now, sink);
-            self.update_reach(slot, sink);
+            self.read_waiting(slot, turn);
+            self.push_queue(slot, turn);
+            self.update_reach(slot, turn.sink);
         }
     }
 
     /// A node temporarily does not hold this node's patterns: rooms that it leads are suspect.
-    pub(super) fn suspect_rooms(&mut self, node: NodeId) {
+    pub(crate) fn suspect_rooms(&mut self, node: NodeId) {
         let Broker { relay, rooms, .. } = self;
         for (slot, hub) in (0u16..).zip(&relay.hubs) {
             if hub.leader == Leader::Node(node) {
@@ -69,8 +68,7 @@ impl Broker {
         }
     }
 
-    /// Removes a node's interest over a link that has ended, and its unanswered requests.
-    pub(super) fn forget_requests(&mut self, node: NodeId, slot: u16) {
+    pub(crate) fn forget_requests(&mut self, node: NodeId, slot: u16) {
         let shards = self.shards;
         let Broker { relay, rooms, .. } = self;
         let Relay { hubs, early, peers, due, .. } = relay;
@@ -92,12 +90,9 @@ impl Broker {
         }
     }
 
-    /// Slots of hubs of this shard that a node leads over this link.
-    pub(super) fn slots_of(&self, node: NodeId, link: u16) -> Vec<u16> {
-        let relay = &self.relay;
-        let is_meant = |hub: &crate::relay::state::HubState| {
-            hub.leader == Leader::Node(node) && relay.peers.uses(node, hub.id, link)
-        };
-        (0u16..).zip(&relay.hubs).filter(|(_, hub)| is_meant(hub)).map(|(slot, _)| slot).collect()
+    /// Slots of hubs of this shard that use a link of a node.
+    fn slots_by(&self, node: NodeId, link: u16) -> Vec<u16> {
+        let hubs = (0u16..).zip(&self.relay.hubs);
+        hubs.filter(|(_, hub)| self.relay.peers.uses(node, hub.id, link)).map(|(slot, _)| slot).collect()
     }
 }

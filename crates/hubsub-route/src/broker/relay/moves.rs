@@ -5,12 +5,10 @@
 //! Invariants: all unanswered requests of one shard for a room are at one home; a confirmed subscription is
 //! counted by that home, or is on its way to the next one; an outdated revision never returns.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::cursors::{CursorKey, Key};
 use crate::places::{Change, UNPLACED};
-use crate::relay::limits::RETRY_REFUSED_MS;
-use crate::relay::misses::Missing;
-use crate::relay::state::Parked;
+use crate::relay::{Missing, Parked, RETRY_REFUSED_MS};
 use crate::ring::NOWHERE;
 use crate::topics::{TopicId, UNHEARD};
 use crate::{Asker, Attach, Attached, CloseReason, Left, Moved, Msg, Now, Sink, Start, Ticket};
@@ -20,10 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Broker {
-    // -- notifications --
-
-    /// The table has added, moved or removed these rooms of a class: waiting requests continue, and this
-    /// shard leaves the previous homes.
+    /// The table has changed these rooms of a class: requests continue, and this shard leaves their homes.
     pub fn rooms_placed(
         &mut self,
         class: ClassIndex,
@@ -31,13 +26,13 @@ impl Broker {
         now: Now,
         sink: &mut impl Sink,
     ) {
+        let turn = &mut Turn { now, sink };
         if self.relay.is_alone {
             return;
         }
         rooms.iter().for_each(|(_, change)| self.topics.hear(change.revision));
         let classes = Arc::clone(&self.classes);
-        // After a change of classes the room may be of another class, and no further requests are sent to
-        // this class's hubs.
+        // A room that is of another class now gets no further requests at this class's hubs.
         let is_left = |room: &[u8], change: &Change| {
             let is_moved = change.before != change.after && change.before != UNPLACED;
             is_moved && classes.class_of_room(room) == class
@@ -46,20 +41,20 @@ impl Broker {
         let mut left = self.topics.leave(moved.map(|(room, _)| room.as_ref().into()));
         for (room, change) in rooms {
             if is_left(room, change) {
-                let home = self.topics.shard_of_hub(class, change.before);
+                let home = self.topics.placement().shard(class, change.before);
                 let room: Arc<[u8]> = room.as_ref().into();
                 // After several moves of a room the shard leaves the home before the first.
                 if left.remove(&room) {
-                    self.notify_leaving(&room, home, now, sink);
+                    self.notify_leaving(&room, home, turn);
                 }
-                self.requeue_all(&room, now, sink);
+                self.requeue_all(&room, turn);
             }
-            self.rehome(room, now, sink);
+            self.rehome(room, turn);
             if self.topics.is_unplaced(room) {
                 // It was removed since.
-                self.request_place_again(room, sink);
+                self.request_place_again(room, turn.sink);
             } else {
-                self.resume_placed(room, now, sink);
+                self.resume_placed(room, turn);
             }
         }
     }
@@ -67,46 +62,35 @@ impl Broker {
     // -- the edge --
 
     /// Stops requests for a room to this home; later requests wait until all earlier ones are answered.
-    pub(in crate::broker) fn leave_room(
-        &mut self,
-        room: &Arc<[u8]>,
-        home: ShardId,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
+    pub(crate) fn leave_room(&mut self, room: &Arc<[u8]>, home: ShardId, turn: &mut Turn<impl Sink>) {
         if !self.topics.leave(std::iter::once(Arc::clone(room))).is_empty() {
-            self.notify_leaving(room, home, now, sink);
+            self.notify_leaving(room, home, turn);
         }
     }
 
-    /// Notifies the home that this shard sends no further requests for a room.
-    fn notify_leaving(&mut self, room: &Arc<[u8]>, home: ShardId, now: Now, sink: &mut impl Sink) {
+    fn notify_leaving(&mut self, room: &Arc<[u8]>, home: ShardId, turn: &mut Turn<impl Sink>) {
         self.relay.moves.leaving.insert(Arc::clone(room), home);
-        if home == self.shard {
-            self.leave_asked(home, room, now, sink);
-        } else {
-            sink.send(home, Msg::Leave(self.shard, Arc::clone(room)));
-        }
+        self.pass(home, Msg::Leave(self.shard, Arc::clone(room)), turn);
     }
 
     /// A room is not where this shard has it: its subscribers follow it.
-    pub(in crate::broker) fn moved(&mut self, moved: Moved, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn moved(&mut self, moved: Moved, turn: &mut Turn<impl Sink>) {
         let is_asked_at = |shard: ShardId| shard == moved.home || shard == NOWHERE;
         let topics = self.topics.of_room(&moved.room);
         // With other classes this shard may send its requests elsewhere already.
         if topics.into_iter().all(|id| is_asked_at(self.topics.get(id).shard)) {
-            self.leave_room(&moved.room, moved.home, now, sink);
+            self.leave_room(&moved.room, moved.home, turn);
         }
         for ((namespace, topic), left) in moved.topics {
             if let Some(id) = self.topics.find(namespace, &topic) {
-                self.resubscribe(id, left, now, sink);
+                self.resubscribe(id, left, turn);
             }
         }
     }
 
     /// Subscribes confirmed subscribers to a topic again at its room's new place. They have all records up to
     /// `left`; a catching-up subscriber has those up to its cursor.
-    pub(super) fn resubscribe(&mut self, id: TopicId, left: Position, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn resubscribe(&mut self, id: TopicId, left: Position, turn: &mut Turn<impl Sink>) {
         let (namespace, topic) = self.key_of(id);
         let class = self.topics.get(id).class;
         for conn in self.topics.get(id).subs.as_slice().to_vec() {
@@ -121,13 +105,13 @@ impl Broker {
                     left.seq = Seq(next.seq.0.saturating_sub(1));
                 } else {
                     let over = Position { epoch: next.epoch, seq: Seq(0) };
-                    sink.gap(conn, &topic, next, over, self.classes.get(class).on_gap);
+                    turn.sink.gap(conn, &topic, next, over, self.classes.get(class).on_gap);
                     left.seq = Seq(0);
                 }
             }
             let key = CursorKey { pattern: None, namespace, topic: Arc::clone(&topic) };
             if !self.cursors.set(conn, key, None) {
-                sink.close(conn, CloseReason::TooManyCursors);
+                turn.sink.close(conn, CloseReason::TooManyCursors);
             }
             let asker = Asker::Client { conn: self.clients.key(conn), slot: u32::MAX };
             let attach = Attach {
@@ -143,32 +127,30 @@ impl Broker {
                 left: Some(left),
             };
             self.unconfirmed.add_attach(id, &attach);
-            self.miss_attach(id, attach, now, sink);
+            self.miss_attach(id, attach, turn);
         }
     }
 
     /// A subscription was returned, since its room is not at the home to which it was sent.
-    pub(in crate::broker) fn attach_again(&mut self, attach: Attach, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn attach_again(&mut self, attach: Attach, turn: &mut Turn<impl Sink>) {
         let id = self.topics.intern(attach.namespace, &attach.topic);
         if (self.topics.get(id).shard, self.topics.revision(id)) == (attach.home, attach.revision) {
             let room = self.room_of(&attach.topic);
-            self.leave_room(&room, attach.home, now, sink);
+            self.leave_room(&room, attach.home, turn);
         }
         let id = self.topics.intern(attach.namespace, &attach.topic);
-        self.miss_attach(id, attach, now, sink);
+        self.miss_attach(id, attach, turn);
     }
 
-    /// A subscription that follows its room was refused there: it is retried later. Confirmed subscriptions
-    /// are not given up.
-    pub(in crate::broker) fn retry_attach_later(&mut self, attach: Attach, now: Now) {
+    /// A subscription that follows its room was refused there: it is retried later, never given up.
+    pub(crate) fn retry_attach_later(&mut self, attach: Attach, now: Now) {
         let due_ms = now.mono_ms + RETRY_REFUSED_MS;
-        let relay = &mut self.relay;
-        relay.moves.refused.push_back((due_ms, attach));
-        relay.wake_by(due_ms);
+        self.relay.moves.refused.push_back((due_ms, attach));
+        self.relay.wake_by(due_ms);
     }
 
     /// A followed subscription is confirmed: reports to its subscriber what it missed.
-    pub(in crate::broker) fn report_missed(
+    pub(crate) fn report_missed(
         &mut self,
         attach: &Attach,
         left: Position,
@@ -191,21 +173,19 @@ impl Broker {
         }
     }
 
-    /// All requests of this shard for a room at its previous home are answered, except the returned ones in
-    /// `back`, which are sent again.
-    pub(in crate::broker) fn left(&mut self, Left { room, back }: Left, now: Now, sink: &mut impl Sink) {
-        let relay = &mut self.relay;
-        if relay.moves.leaving.remove(&room).is_none() {
+    /// Requests for a room at its previous home are answered, or returned in `back` and sent again.
+    pub(crate) fn left(&mut self, Left { room, back }: Left, turn: &mut Turn<impl Sink>) {
+        if self.relay.moves.leaving.remove(&room).is_none() {
             return;
         }
         self.topics.left(&room);
         let back = back.into_iter().map(|(ticket, record)| Missing::Publish(ticket, record)).collect();
-        self.miss_first(&room, back, now);
-        self.resume_placed(&room, now, sink);
+        self.miss_first(&room, back, turn.now);
+        self.resume_placed(&room, turn);
     }
 
     /// The home that counts this shard's interest in a topic, and the revision; none if no home does.
-    pub(in crate::broker) fn counted_at(&self, id: TopicId) -> Option<(ShardId, u64)> {
+    pub(crate) fn counted_at(&self, id: TopicId) -> Option<(ShardId, u64)> {
         let topic = self.topics.get(id);
         if topic.shard != NOWHERE {
             return Some((topic.shard, self.topics.revision(id)));
@@ -214,14 +194,8 @@ impl Broker {
         Some((*home, self.topics.revision(id)))
     }
 
-    /// Whether a record has the revision by which this shard knows its room; otherwise it is skipped, and
-    /// followers by pattern get a gap at the end of the turn.
-    pub(in crate::broker) fn is_current(
-        &mut self,
-        id: TopicId,
-        (revision, seq): (u64, Seq),
-        is_matched: bool,
-    ) -> bool {
+    /// Whether a record has the known revision of its room; otherwise followers by pattern get a gap.
+    pub(crate) fn is_current(&mut self, id: TopicId, (revision, seq): (u64, Seq), is_matched: bool) -> bool {
         if self.topics.revision(id) == revision || seq.0 == 0 {
             return true;
         }
@@ -233,9 +207,8 @@ impl Broker {
         }
         let class = self.topics.get(id).class;
         if is_matched {
-            let relay = &mut self.relay;
-            relay.moves.lacks.insert(class);
-            relay.is_held_up = true;
+            self.relay.moves.lacks.insert(class);
+            self.relay.is_held_up = true;
         }
         false
     }
@@ -249,15 +222,13 @@ impl Broker {
         topic.subs.is_empty() && !self.topics.is_leaving(&room) && (revision == UNHEARD || is_table())
     }
 
-    // -- time --
-
     /// Refuses returned publishes that have waited too long, and retries refused subscriptions.
-    pub(super) fn moves_due(&mut self, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn moves_due(&mut self, turn: &mut Turn<impl Sink>) {
         let relay = &mut self.relay;
         let parked_ms = relay.limits.parked_ms;
         let (mut over, mut due_ms) = (Vec::new(), u64::MAX);
         for leaver in relay.moves.leavers.values_mut() {
-            let is_over = |parked: &Parked| parked.since_ms + parked_ms <= now.mono_ms;
+            let is_over = |parked: &Parked| parked.since_ms + parked_ms <= turn.now.mono_ms;
             let back = std::mem::take(&mut leaver.back).into_iter();
             let (gone, back) = back.partition::<BTreeMap<_, _>, _>(|(_, parked)| is_over(parked));
             over.extend(gone.into_values());
@@ -268,32 +239,23 @@ impl Broker {
         relay.uncount(&over);
         relay.wake_by(due_ms);
         for parked in over {
-            self.answer_publish(parked.ticket, Err(ErrorCode::HubClosed), sink);
+            self.answer_publish(parked.ticket, Err(ErrorCode::HubClosed), turn.sink);
         }
         while let Some((due_ms, _)) = self.relay.moves.refused.front() {
             let due_ms = *due_ms;
-            if due_ms > now.mono_ms {
+            if due_ms > turn.now.mono_ms {
                 return self.relay.wake_by(due_ms);
             }
             let Some((_, attach)) = self.relay.moves.refused.pop_front() else { return };
             if !self.unconfirmed.take_cancelled(attach.id) {
                 let id = self.topics.intern(attach.namespace, &attach.topic);
-                self.miss_attach(id, attach, now, sink);
+                self.miss_attach(id, attach, turn);
             }
         }
     }
 
-    /// Reports skipped records of these classes to followers by pattern.
-    pub(super) fn report_skipped(&mut self, sink: &mut impl Sink) {
-        for class in std::mem::take(&mut self.relay.moves.lacks) {
-            self.lack_here(class, sink);
-        }
-    }
-
-    /// A node's link has ended: drops its requests for rooms without a place.
-    pub(super) fn forget_missing(&mut self, node: NodeId, link: u16) {
-        let relay = &mut self.relay;
-        let (peers, misses) = (&relay.peers, &mut relay.misses);
+    pub(crate) fn forget_missing(&mut self, node: NodeId, link: u16) {
+        let (peers, misses) = (&self.relay.peers, &mut self.relay.misses);
         let parked = &mut misses.parked;
         for miss in misses.rooms.values_mut() {
             miss.waits.retain(|what| {

@@ -5,8 +5,7 @@
 use super::Broker;
 use crate::Msg;
 use crate::broker::unconfirmed::UnheldPattern;
-use crate::relay::limits::PATTERNS_MAX;
-use crate::relay::patterns::PatternChange;
+use crate::relay::{PATTERNS_MAX, PatternChange};
 use crate::{Answer, Sink};
 use hubsub_message::{NodeMessage, PATTERNS};
 use hubsub_types::names::{group_of, pattern_len};
@@ -15,7 +14,6 @@ use std::sync::Arc;
 
 impl Broker {
     /// Whether all shards of this node hold the patterns of a node; valid on shard 0.
-    #[must_use]
     pub fn holds_patterns_of(&self, node: NodeId) -> bool {
         let peer = self.relay.patterns.peers.get(&node);
         peer.is_some_and(|peer| peer.version.is_some() && peer.held() >= peer.version)
@@ -23,7 +21,7 @@ impl Broker {
 
     /// The number of a pattern's subscribers on this node has changed: shard 0 notifies all nodes. A waiting
     /// subscription is answered when all of them hold the pattern; true if they do.
-    pub(in crate::broker) fn pattern_changed(
+    pub(crate) fn pattern_changed(
         &mut self,
         source: &Arc<[u8]>,
         waiting: Option<(ShardId, u32)>,
@@ -32,11 +30,10 @@ impl Broker {
         let shards = self.shards;
         let Broker { relay, patterns, groups, .. } = self;
         let held = if group_of(source).is_some() { &groups.table } else { &*patterns };
+        relay.patterns.version += 1;
         if relay.patterns.peers.is_empty() {
-            relay.patterns.version += 1;
             return true;
         }
-        relay.patterns.version += 1;
         let version = relay.patterns.version;
         let count = held.find(source).map_or(0, |id| held.get(id).counts.of_shards(shards));
         let mut nodes: Vec<NodeId> = relay.patterns.peers.keys().copied().collect();
@@ -49,8 +46,7 @@ impl Broker {
         false
     }
 
-    /// A node's link for patterns is up: sends the whole set, then changes.
-    pub(super) fn send_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
+    pub(crate) fn send_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
         let shards = self.shards;
         let Broker { relay, patterns, groups, .. } = self;
         relay.patterns.up(node, shards);
@@ -67,20 +63,19 @@ impl Broker {
     }
 
     /// A node's link for patterns has ended: removes the node's patterns, and no longer waits for it.
-    pub(super) fn lose_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
+    pub(crate) fn lose_patterns(&mut self, node: NodeId, sink: &mut impl Sink) {
         let Some(peer) = self.relay.patterns.peers.remove(&node) else { return };
-        let (session, version) = (peer.session, 0);
+        let session = peer.session;
         let change =
-            PatternChange { node, session, version, is_whole: true, is_lost: true, patterns: Arc::default() };
+            PatternChange { node, session, is_whole: true, is_lost: true, ..PatternChange::default() };
         self.spread_patterns(change, sink);
         self.patterns_were_held(sink);
     }
 
-    /// Handles a node's message about patterns.
-    pub(super) fn pattern_message(&mut self, from: NodeId, message: NodeMessage, sink: &mut impl Sink) {
+    pub(crate) fn pattern_message(&mut self, from: NodeId, message: NodeMessage, sink: &mut impl Sink) {
         let bytes_max = self.limits.pattern_bytes_max;
         let Some(peer) = self.relay.patterns.peers.get_mut(&from) else { return };
-        let session = peer.session;
+        let of_node = PatternChange { node: from, session: peer.session, ..PatternChange::default() };
         let change = match message {
             NodeMessage::PatternsHeld { version } => {
                 peer.holds = peer.holds.max(version);
@@ -106,14 +101,7 @@ impl Broker {
                     return;
                 };
                 peer.version = Some(begun);
-                PatternChange {
-                    node: from,
-                    session,
-                    version,
-                    is_whole: true,
-                    is_lost: false,
-                    patterns: came.into(),
-                }
+                PatternChange { version, is_whole: true, patterns: came.into(), ..of_node }
             }
             NodeMessage::Pattern { version, count, pattern } => {
                 if peer.version.is_none_or(|held| version <= held) || pattern_len(&pattern) as u64 > bytes_max
@@ -122,7 +110,7 @@ impl Broker {
                 }
                 peer.version = Some(version);
                 let patterns = Arc::new([(pattern, count)]);
-                PatternChange { node: from, session, version, is_whole: false, is_lost: false, patterns }
+                PatternChange { version, patterns, ..of_node }
             }
             _ => return,
         };
@@ -139,8 +127,7 @@ impl Broker {
         self.shard_holds(own, node, session, version, sink);
     }
 
-    /// Applies a change of a node's set on this shard.
-    pub(in crate::broker) fn hold_patterns(&mut self, change: &PatternChange, sink: &mut impl Sink) {
+    pub(crate) fn hold_patterns(&mut self, change: &PatternChange, sink: &mut impl Sink) {
         if self.relay.is_alone {
             // This shard learns of the cluster in a moment, and of its nodes after that.
             return;
@@ -166,8 +153,7 @@ impl Broker {
         self.watch_by(change, sink);
     }
 
-    /// A shard holds a node's set up to a version; the node is notified once all shards do.
-    pub(in crate::broker) fn shard_holds(
+    pub(crate) fn shard_holds(
         &mut self,
         shard: ShardId,
         node: NodeId,
@@ -189,7 +175,6 @@ impl Broker {
         }
     }
 
-    /// Confirms subscriptions whose patterns all nodes hold now.
     fn patterns_were_held(&mut self, sink: &mut impl Sink) {
         loop {
             let own = self.shard;
@@ -208,7 +193,7 @@ impl Broker {
     }
 
     /// One holder of a new pattern has confirmed it.
-    pub(in crate::broker) fn pattern_held(&mut self, id: u32, sink: &mut impl Sink) {
+    pub(crate) fn pattern_held(&mut self, id: u32, sink: &mut impl Sink) {
         let Some((waiting, is_live)) = self.unconfirmed.pattern_held(id) else { return };
         let UnheldPattern { asker, conn, pattern, .. } = waiting;
         if is_live {

@@ -5,21 +5,19 @@
 //! Invariant: a waiting request is answered once: by the home, or with an error when its time has passed; if
 //! the room has no place, as for a room without records.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::logread::Ask;
 use crate::places::UNPLACED;
-use crate::relay::Leader;
-use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::misses::Missing;
-use crate::relay::state::{HubState, InFlight, Question, Request};
+use crate::relay::{
+    HubState, InFlight, Leader, Missing, Question, READ_BYTES_MAX, READ_RECORDS_MAX, Request,
+};
 use crate::ring::NOWHERE;
-use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
+use crate::rooms::{HistoryPart, HistoryQuery};
 use crate::rows::RowPage;
 use crate::topics::TopicId;
-use crate::{Asker, Msg, Namespace, Now, Outcome, RowsAsk, Sink, Start, Ticket};
+use crate::{Asker, Msg, Namespace, Now, Outcome, Reply, Sink, Start, Ticket};
 use hubsub_message::{Names, NodeMessage};
 use hubsub_types::{ErrorCode, ShardId};
-use std::sync::Arc;
 
 impl Broker {
     /// The home shard of a room; none: its place is not known here.
@@ -34,8 +32,7 @@ impl Broker {
         Ok((shard != NOWHERE).then_some(shard))
     }
 
-    /// The number of subscribers to a topic in the whole cluster. [`Outcome::Later`] promises one
-    /// [`Answer::Counted`].
+    /// The number of subscribers in the whole cluster. [`Outcome::Later`] promises an [`Answer::Counted`].
     pub fn subscribers(
         &mut self,
         ticket: Ticket,
@@ -43,32 +40,32 @@ impl Broker {
         topic: &[u8],
         now: Now,
         sink: &mut impl Sink,
-    ) -> Outcome<Result<u64, ErrorCode>> {
+    ) -> Reply<u64> {
+        let turn = &mut Turn { now, sink };
         if self.is_outside(&self.classes.room(topic)) {
             return Outcome::Now(Err(ErrorCode::HubClosed));
         }
         let id = self.topics.intern(namespace, topic);
         if self.topics.get(id).shard == NOWHERE && !self.found(id) {
             let question = Missing::Count(ticket, self.key_of(id));
-            let asked = self.miss(self.room_of(topic), question, now, sink);
+            let asked = self.miss(self.room_of(topic), question, turn);
             return asked.map_or(Outcome::Now(Err(ErrorCode::LinkFull)), |()| Outcome::Later);
         }
         let shard = self.topics.get(id).shard;
         if shard != self.shard {
             let key = self.key_of(id);
-            sink.send(shard, Msg::Count(ticket, key));
+            turn.sink.send(shard, Msg::Count(ticket, key));
             return Outcome::Later;
         }
-        self.count_here(ticket, id, now, sink)
+        self.count_here(ticket, id, turn)
     }
 
-    pub(in crate::broker) fn count_here(
+    pub(crate) fn count_here(
         &mut self,
         ticket: Ticket,
         id: TopicId,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Outcome<Result<u64, ErrorCode>> {
+        turn: &mut Turn<impl Sink>,
+    ) -> Reply<u64> {
         let (namespace, name) = self.key_of(id);
         let Some(slot) = self.relayed_slot(&self.classes.room(&name)) else {
             let room = self.rooms.find_of_topic(&name);
@@ -77,133 +74,66 @@ impl Broker {
             let settles = matches!(ticket.asker, Asker::Retained { .. });
             return if settles { self.count_settled(ticket, &name, count) } else { Outcome::Now(count) };
         };
-        match self.request_from_leader(slot, Missing::Count(ticket, (namespace, name)), now, sink) {
-            Ok(()) => Outcome::Later,
-            Err(_) => Outcome::Now(Err(ErrorCode::LinkFull)),
-        }
+        let asked = self.request_from_leader(slot, Missing::Count(ticket, (namespace, name)), turn);
+        asked.map_or(Outcome::Now(Err(ErrorCode::LinkFull)), |()| Outcome::Later)
     }
 
-    /// As `subscribers`, requested by another shard.
-    pub(in crate::broker) fn count_for(
-        &mut self,
-        ticket: Ticket,
-        (namespace, topic): TopicKey,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
-        let id = self.topics.intern(namespace, &topic);
-        if let Outcome::Now(count) = self.count_here(ticket, id, now, sink) {
-            self.answer_count(ticket, count, sink);
-        }
-    }
-
-    /// Passes on a history request that this shard cannot answer: it waits if the room's place is unknown, or
-    /// goes to the room's home shard. None: this shard answers it.
-    pub(in crate::broker) fn pass_history(
+    /// Passes on a history request whose room has no known place, or another home. None: it is here.
+    pub(crate) fn pass_history(
         &mut self,
         query: &HistoryQuery,
         ask: Ask,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Option<Result<(), ErrorCode>> {
         let waits = self.relay.misses.rooms.contains_key(query.room.as_slice());
         if waits || self.topics.place(&query.room).1 == UNPLACED {
             let question = Missing::History(Box::new(query.clone()), ask);
-            let asked = self.miss(query.room.as_slice().into(), question, now, sink);
+            let asked = self.miss(query.room.as_slice().into(), question, turn);
             return Some(asked.map_err(|_| ErrorCode::LinkFull));
         }
         let home = self.topics.shard_of_room(&query.room);
         if home == self.shard {
             return None;
         }
-        sink.send(home, Msg::History(Box::new((query.clone(), ask))));
+        turn.sink.send(home, Msg::History(Box::new((query.clone(), ask))));
         Some(Ok(()))
     }
 
     /// As `history`, for a request that another shard has passed on, or that waited here.
-    pub(in crate::broker) fn history_for(
-        &mut self,
-        query: &HistoryQuery,
-        ask: Ask,
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
-        if let Some(part) = self.history(query, ask, now, sink).transpose() {
-            sink.history(ask, part);
+    pub(crate) fn history_for(&mut self, query: &HistoryQuery, ask: Ask, turn: &mut Turn<impl Sink>) {
+        if let Some(part) = self.history(query, ask, turn.now, turn.sink).transpose() {
+            turn.sink.history(ask, part);
         }
     }
 
-    /// A history request for a room that another node leads.
-    ///
-    /// # Errors
-    /// Too many requests wait for leaders.
-    pub(in crate::broker) fn history_relayed(
-        &mut self,
-        slot: u16,
-        query: &HistoryQuery,
-        ask: Ask,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Result<(), ErrorCode> {
-        let question = Missing::History(Box::new(query.clone()), ask);
-        self.request_from_leader(slot, question, now, sink).map_err(|_| ErrorCode::LinkFull)
-    }
-
-    /// A request for the entries of a hub that another node leads. It does not wait for a leader: that would
-    /// delay the reads of other hubs, and the requester retries it.
-    ///
-    /// # Errors
-    /// No leader is reachable, or too many requests wait for leaders.
-    pub(in crate::broker) fn request_entries(
-        &mut self,
-        slot: u16,
-        ask: RowsAsk,
-        now: Now,
-        sink: &mut impl Sink,
-    ) -> Result<(), ErrorCode> {
-        if self.relay.leader_of(slot).is_none() {
-            return Err(ErrorCode::HubClosed);
-        }
-        self.request_from_leader(slot, Missing::Rows(Box::new(ask)), now, sink)
-            .map_err(|_| ErrorCode::LinkFull)
-    }
-
-    /// Whether the leader of a room's hub is reachable, if the hub's home is this shard: otherwise a request
-    /// waits for it.
-    #[must_use]
+    /// Whether a room's hub has its home elsewhere or a reachable leader: otherwise a request waits.
     pub fn reaches(&self, room: &[u8]) -> bool {
         self.relayed_slot(room).is_none_or(|slot| self.relay.leader_of(slot).is_some())
     }
 
-    /// The reachability of a hub's leader may have changed: notes it for readers of entries.
-    pub(super) fn update_reach(&mut self, slot: u16, sink: &mut impl Sink) {
+    pub(crate) fn update_reach(&mut self, slot: u16, sink: &mut impl Sink) {
         let hub = self.rooms.hubs.get(slot);
         if Some(hub.class) != self.rows_class() {
             return;
         }
         let index = hub.index;
-        let relay = &mut self.relay;
-        let is_away = relay.hub(slot).leader != Leader::Me && relay.leader_of(slot).is_none();
-        let refused = if is_away { relay.take_rows(slot) } else { Vec::new() };
+        let is_away = self.relay.hub(slot).leader != Leader::Me && self.relay.leader_of(slot).is_none();
+        let refused = if is_away { self.relay.take_rows(slot) } else { Vec::new() };
         self.rooms.row_totals().set_away(index, is_away);
         for question in refused {
             self.answer_unplaced(question.what, Some(ErrorCode::HubClosed), sink);
         }
     }
 
-    // -- to the leader --
-
-    /// Sends a request to the leader of a hub. If none is reachable, the request waits as long as a publish
-    /// does; it is returned if the buffer is full.
-    fn request_from_leader(
+    /// Sends a request to a hub's leader, or lets it wait like a publish. Returned: the buffer is full.
+    pub(crate) fn request_from_leader(
         &mut self,
         slot: u16,
         what: Missing,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Result<(), Missing> {
-        let until_ms = now.mono_ms + self.relay.limits.parked_ms;
-        self.request_or_wait(slot, Question { what, until_ms }, sink).map_err(|question| question.what)
+        let until_ms = turn.now.mono_ms + self.relay.limits.parked_ms;
+        self.request_or_wait(slot, Question { what, until_ms }, turn.sink).map_err(|question| question.what)
     }
 
     fn request_or_wait(
@@ -239,77 +169,66 @@ impl Broker {
             }
             _ => return Err(question),
         };
-        let relay = &mut self.relay;
         let what = Request::Question(question);
-        relay.requests.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
-        relay.peers.send(to, hub, message, sink);
+        self.relay.requests.insert(ask, InFlight { to, slot, term, what, records: Vec::new(), bytes: 0 });
+        self.relay.peers.send(to, hub, message, sink);
         Ok(())
     }
 
     /// An unanswered request waits for its hub's next leader.
-    pub(super) fn keep_question(&mut self, slot: u16, question: Question, sink: &mut impl Sink) {
+    pub(crate) fn keep_question(&mut self, slot: u16, question: Question, sink: &mut impl Sink) {
         if let Err(question) = self.relay.wait_for_leader(slot, question) {
             self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
         }
     }
 
     /// Sends requests that waited for a hub's leader to where their rooms are now.
-    pub(super) fn resend_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn resend_waiting(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
         for _ in 0..self.relay.hub(slot).questions.len() {
             let Some(question) = self.relay.take_question(slot) else { return };
-            let room: Arc<[u8]> = match &question.what {
+            let is_relayed = match &question.what {
                 // Their hub is known, and may be led here now.
-                Missing::Rows(_) => {
-                    if !self.rooms.hubs.get(slot).is_relayed {
-                        self.send_placed(question.what, now, sink);
-                    } else if let Err(question) = self.request_or_wait(slot, question, sink) {
-                        self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
-                    }
-                    continue;
-                }
-                Missing::Count(_, (_, topic)) => self.room_of(topic),
-                Missing::History(query, _) => query.room.as_slice().into(),
+                Missing::Rows(_) => self.rooms.hubs.get(slot).is_relayed,
+                Missing::Count(_, (_, topic)) => self.relayed_slot(&self.classes.room(topic)) == Some(slot),
+                Missing::History(query, _) => self.relayed_slot(&query.room) == Some(slot),
                 _ => continue,
             };
-            if self.relayed_slot(&room) != Some(slot) {
-                self.send_placed(question.what, now, sink);
-            } else if let Err(question) = self.request_or_wait(slot, question, sink) {
-                self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), sink);
+            if !is_relayed {
+                self.send_placed(question.what, turn);
+            } else if let Err(question) = self.request_or_wait(slot, question, turn.sink) {
+                self.answer_unplaced(question.what, Some(ErrorCode::LinkFull), turn.sink);
             }
         }
     }
 
-    /// Refuses requests that have waited too long.
-    pub(super) fn expire_questions(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn expire_questions(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
         while let Some(first) = self.relay.hub(slot).questions.front() {
             let until_ms = first.until_ms;
-            if until_ms > now.mono_ms {
+            if until_ms > turn.now.mono_ms {
                 return self.relay.wake_by(until_ms);
             }
             if let Some(question) = self.relay.take_question(slot) {
-                self.answer_unplaced(question.what, Some(ErrorCode::HubClosed), sink);
+                self.answer_unplaced(question.what, Some(ErrorCode::HubClosed), turn.sink);
             }
         }
     }
 
-    // -- rooms without a place --
-
-    /// The place of a room is known: sends it a request that waited for it.
-    pub(super) fn send_placed(&mut self, question: Missing, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn send_placed(&mut self, question: Missing, turn: &mut Turn<impl Sink>) {
         match question {
             Missing::Count(ticket, (namespace, topic)) => {
-                if let Outcome::Now(count) = self.subscribers(ticket, namespace, &topic, now, sink) {
-                    self.answer_count(ticket, count, sink);
+                if let Outcome::Now(count) = self.subscribers(ticket, namespace, &topic, turn.now, turn.sink)
+                {
+                    self.answer_count(ticket, count, turn.sink);
                 }
             }
-            Missing::History(query, ask) => self.history_for(&query, ask, now, sink),
-            Missing::Rows(ask) => self.entries_for_shard(*ask, now, sink),
+            Missing::History(query, ask) => self.history_for(&query, ask, turn),
+            Missing::Rows(ask) => self.entries_for_shard(*ask, turn),
             _ => {}
         }
     }
 
     /// A room has no place now: answers with the reason, or else as for a room without records.
-    pub(super) fn answer_unplaced(
+    pub(crate) fn answer_unplaced(
         &mut self,
         question: Missing,
         refused: Option<ErrorCode>,

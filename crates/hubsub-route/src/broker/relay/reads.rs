@@ -1,11 +1,9 @@
 //! Reads of records that another node leads, for cursors, holes and history requests.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::Names;
 use crate::cursors::{Range, Read};
-use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::misses::Missing;
-use crate::relay::state::{Question, Request};
+use crate::relay::{Missing, Question, READ_BYTES_MAX, READ_RECORDS_MAX, Request};
 use crate::rooms::{HistoryPart, RoomHandle};
 use crate::rows::RowPage;
 use crate::{Now, Sink, Start};
@@ -14,7 +12,7 @@ use hubsub_types::{Epoch, ErrorCode, Position, Seq};
 use std::sync::Arc;
 
 impl Broker {
-    pub(super) fn request_read(
+    pub(crate) fn request_read(
         &mut self,
         slot: u16,
         what: Request,
@@ -29,7 +27,7 @@ impl Broker {
     }
 
     /// Sends a cursor's read of a room to the node that leads it. The read waits while there is no leader.
-    pub(in crate::broker) fn read_relayed(&mut self, slot: u16, read: Read, sink: &mut impl Sink) {
+    pub(crate) fn read_relayed(&mut self, slot: u16, read: Read, sink: &mut impl Sink) {
         let names = self.names_of(&(read.namespace, Arc::clone(&read.topic)));
         let behind = Position { epoch: read.next.epoch, seq: Seq(read.next.seq.0.saturating_sub(1)) };
         let bytes_max = read.bytes_max as u32;
@@ -43,26 +41,24 @@ impl Broker {
     }
 
     /// Resumes reads and requests that waited for a leader.
-    pub(super) fn read_waiting(&mut self, slot: u16, now: Now, sink: &mut impl Sink) {
+    pub(crate) fn read_waiting(&mut self, slot: u16, turn: &mut Turn<impl Sink>) {
         for read in std::mem::take(&mut self.relay.hub_mut(slot).reads) {
-            self.read_here(read, now, sink);
+            self.read_here(read, turn);
         }
-        self.read_waiting_hubs(slot, now, sink);
-        self.resend_waiting(slot, now, sink);
-        let relay = &mut self.relay;
+        self.read_waiting_hubs(slot, turn);
+        self.resend_waiting(slot, turn);
         let stuck =
-            relay.holes.rooms.iter().filter(|(_, resume)| resume.pending == 0 && resume.read.is_none());
+            self.relay.holes.rooms.iter().filter(|(_, resume)| resume.pending == 0 && resume.read.is_none());
         let mut stuck: Vec<RoomHandle> = stuck.map(|(&room, _)| room).collect();
         stuck.sort_unstable_by_key(|room| room.index());
         for room in stuck {
             if self.rooms.slot_of_room(room) == Some(slot) {
-                self.resume_room(room, now, sink);
+                self.resume_room(room, turn);
             }
         }
     }
 
-    /// A part of the response to a read.
-    pub(super) fn take_record(&mut self, ask: AskId, record: Arc<Record>) {
+    pub(crate) fn take_record(&mut self, ask: AskId, record: Arc<Record>) {
         let Some(in_flight) = self.relay.requests.get_mut(&ask) else { return };
         in_flight.bytes += record.weight();
         let fits = in_flight.bytes <= 2 * READ_BYTES_MAX || in_flight.records.is_empty();
@@ -71,38 +67,36 @@ impl Broker {
         }
     }
 
-    /// The response to a read is complete.
-    pub(super) fn range_came(
+    pub(crate) fn range_came(
         &mut self,
         (ask, slot): (AskId, u16),
         what: Request,
         oldest: Position,
         range: Range,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         match what {
             Request::Read(read) => {
-                let range = self.as_followed(&read, range, now);
-                self.answer_read(*read, range, now, sink);
+                let range = self.as_followed(&read, range, turn.now);
+                self.answer_read(*read, range, turn);
             }
-            Request::Hole(room) => self.hole_read(ask, room, range, now, sink),
+            Request::Hole(room) => self.hole_read(ask, room, range, turn),
             Request::Question(Question { what: Missing::History(query, ask), .. }) => {
                 let recovered = query.after.is_none() || (!range.is_gone && range.gap.is_none());
                 let mut records = if recovered { range.records } else { Vec::new() };
                 records.truncate(usize::try_from(query.count).unwrap_or(usize::MAX));
-                sink.history(ask, Ok(HistoryPart { recovered, start: oldest, records }));
+                turn.sink.history(ask, Ok(HistoryPart { recovered, start: oldest, records }));
             }
             Request::Question(Question { what: Missing::Rows(ask), .. }) => {
                 let page = RowPage { rows: range.records, is_last: range.at_end };
-                self.answer_entries(ask.ticket, Ok(page), sink);
+                self.answer_entries(ask.ticket, Ok(page), turn.sink);
             }
-            what => self.lost(ask, slot, what, sink),
+            what => self.lost(ask, slot, what, turn.sink),
         }
     }
 
     /// Limits a cursor's records to those that were forwarded, since later ones arrive live.
-    pub(super) fn as_followed(&mut self, read: &Read, mut range: Range, now: Now) -> Range {
+    pub(crate) fn as_followed(&mut self, read: &Read, mut range: Range, now: Now) -> Range {
         let name = self.classes.room(&read.topic);
         let Ok(room) = self.rooms.open_relayed(&name, now) else { return range };
         let here = self.rooms.position(room);
@@ -128,20 +122,18 @@ impl Broker {
         range
     }
 
-    /// A leader refuses a read.
-    pub(super) fn read_denied(
+    pub(crate) fn read_denied(
         &mut self,
         ask: AskId,
         slot: u16,
         what: Request,
         code: ErrorCode,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         let waits = matches!(code, ErrorCode::HubClosed | ErrorCode::TimedOut);
         if waits {
-            self.lost(ask, slot, what, sink);
-            return self.retry_later(slot, now.mono_ms + crate::relay::limits::RETRY_REFUSED_MS);
+            self.lost(ask, slot, what, turn.sink);
+            return self.retry_later(slot, turn.now.mono_ms + crate::relay::RETRY_REFUSED_MS);
         }
         match what {
             // Unreadable records are reported as a gap, and later ones are read on.
@@ -149,12 +141,11 @@ impl Broker {
                 let name = self.classes.room(&read.topic);
                 let last = self.rooms.find(&name).map_or(read.next, |room| self.rooms.position(room)).seq;
                 let range = Range::lost(read.next.seq, last.max(read.next.seq));
-                let range = self.as_followed(&read, range, now);
-                self.answer_read(*read, range, now, sink);
+                let range = self.as_followed(&read, range, turn.now);
+                self.answer_read(*read, range, turn);
             }
             Request::Hole(room) => {
-                let relay = &mut self.relay;
-                let Some(resume) = relay.holes.rooms.get_mut(&room) else { return };
+                let Some(resume) = self.relay.holes.rooms.get_mut(&room) else { return };
                 let upto = resume.upto;
                 resume.read = None;
                 let here = self.rooms.position(room);
@@ -162,9 +153,9 @@ impl Broker {
                 if let Some(resume) = self.relay.holes.rooms.get_mut(&room) {
                     resume.read = Some(AskId::NONE);
                 }
-                self.hole_read(AskId::NONE, room, range, now, sink);
+                self.hole_read(AskId::NONE, room, range, turn);
             }
-            what => self.lost(ask, slot, what, sink),
+            what => self.lost(ask, slot, what, turn.sink),
         }
     }
 }

@@ -2,64 +2,47 @@
 //! forwarded to them: duplicates are dropped; a hole before a record is read first if there is history, and
 //! is reported as a gap otherwise.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::counts::HolderSet;
 use crate::places::UNPLACED;
-use crate::relay::holes::Buffered;
-use crate::relay::messages::Admit;
+use crate::relay::Buffered;
 use crate::rooms::{RoomHandle, TopicKey};
 use crate::topics::UNHEARD;
 use crate::traces::StepKind;
-use crate::{Gap, Msg, Now, Sink};
-use hubsub_message::{NodeMessage, Record};
-use hubsub_types::{HubId, NodeId, Position, Seq, Term};
+use crate::{Gap, Msg, Sink};
+use hubsub_message::Record;
+use hubsub_types::{NodeId, Position, Seq};
 use std::sync::Arc;
 
 impl Broker {
-    /// A record that a node has committed; `previous` is the record of its room before it that was due to
-    /// this node.
-    pub(super) fn record_received(
+    /// A record from the leader; `previous` is the last one of its room before it that was due here.
+    pub(crate) fn record_received(
         &mut self,
         from: NodeId,
-        (hub, term): (HubId, Term),
+        slot: u16,
         (previous, before): (Seq, u64),
         record: Arc<Record>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
-        let relay = &mut self.relay;
-        let Some(slot) = relay.slot_of(hub) else { return };
-        match relay.admit(slot, term, from) {
-            Admit::Sender => {}
-            Admit::Early => {
-                let message = NodeMessage::Deliver { hub, term, previous, before, record };
-                // If it cannot be buffered, the next record shows the hole.
-                let refused = self.buffer_early(slot, from, message, now);
-                return self.lack_if(slot, refused.is_some());
-            }
-            Admit::Here | Admit::No => return,
-        }
-        relay.hub_mut(slot).watched.came();
+        self.relay.hub_mut(slot).watched.came();
         if self.traces.is_on() {
-            self.trace_record(&record, StepKind::FromLeader(from), sink);
+            self.trace_record(&record, StepKind::FromLeader(from), turn.sink);
         }
-        let relay = &mut self.relay;
-        if let Some(upto) = relay.hub_mut(slot).watched.saw(before, record.place.offset) {
-            self.lack_of_hub(slot, upto, sink);
+        if let Some(upto) = self.relay.hub_mut(slot).watched.saw(before, record.place.offset) {
+            self.lack_of_hub(slot, upto, turn.sink);
         }
         if record.position.seq == Seq(0) {
-            return self.forward_record(&record, sink);
+            return self.forward_record(&record, turn.sink);
         }
         let name = self.classes.room(record.topic()).into_owned();
         if self.rooms.find(&name).is_some_and(|room| self.rooms.slot_of_room(room) != Some(slot)) {
-            self.rehome(&name, now, sink);
+            self.rehome(&name, turn);
         }
         let found = self.rooms.find(&name);
         let of = found.map_or_else(|| self.slot_of_name(&name), |room| self.rooms.slot_of_room(room));
         if found.is_none() && self.topics.place(&name).1 == UNPLACED {
-            // The room was just created, and this node has not learned its place. The leader knows that; no
-            // hole is detected.
-            return self.forward_record(&record, sink);
+            // The leader knows that this node has not learned the new room's place; no hole is detected.
+            return self.forward_record(&record, turn.sink);
         }
         if of != Some(slot) {
             // This node's table has the room elsewhere. Subscribers are notified of the move.
@@ -72,43 +55,41 @@ impl Broker {
             None if self.matching(record.namespace, record.topic()).is_none_or(|ids| ids.is_empty()) => {
                 return;
             }
-            None => match self.rooms.open_relayed(&name, now) {
+            None => match self.rooms.open_relayed(&name, turn.now) {
                 Ok(room) => room,
                 // The room is not followed: no hole is detected.
-                Err(_) => return self.forward_record(&record, sink),
+                Err(_) => return self.forward_record(&record, turn.sink),
             },
         };
         let offset = record.place.offset;
         match self.relay.holes.buffer(room, Buffered::Deliver(previous, record)) {
-            None => self.lack_of_hub(slot, offset, sink),
-            Some(Buffered::Deliver(previous, record)) => self.follow(room, previous, record, now, sink),
+            None => self.lack_of_hub(slot, offset, turn.sink),
+            Some(Buffered::Deliver(previous, record)) => self.follow(room, previous, record, turn),
             Some(Buffered::Attached(..)) => unreachable!("made above"),
         }
     }
 
-    /// Handles the next record of a room, or one after a hole.
-    pub(super) fn follow(
+    pub(crate) fn follow(
         &mut self,
         room: RoomHandle,
         previous: Seq,
         record: Arc<Record>,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         if self.rooms.get(room).is_none() {
             // It was closed while the record was held.
-            return self.forward_record(&record, sink);
+            return self.forward_record(&record, turn.sink);
         }
         let (before, there) = (self.rooms.position(room), record.position);
         if before.epoch != there.epoch {
             let own: TopicKey = (record.namespace, record.topic().into());
             if before.epoch.0 != 0 && !self.rooms.topics_of(room).contains(&own) {
                 // It came here only because of patterns.
-                self.report_epoch_end(&own, before, sink);
+                self.report_epoch_end(&own, before, turn.sink);
             }
             // Followers of the previous epoch are due the next one from its first record.
             let seq = if self.is_followed(room) { Seq(0) } else { previous };
-            self.begin_epoch(room, Position { seq, ..there }, now, sink);
+            self.begin_epoch(room, Position { seq, ..there }, turn);
         }
         let here = self.rooms.position(room);
         if there.seq <= here.seq {
@@ -117,29 +98,24 @@ impl Broker {
             let class = self.topics.place(&self.classes.room(record.topic())).0;
             if self.classes.get(class).history.is_some() {
                 if let Some(slot) = self.rooms.slot_of_room(room) {
-                    self.lack_of_hub(slot, record.place.offset, sink);
+                    self.lack_of_hub(slot, record.place.offset, turn.sink);
                 }
                 if self.rooms.is_over(room) {
                     // The epoch continues with the next lead: it is not over.
                     self.rooms.set_over(room, false);
                 }
-                return self.open_hole(room, previous, Buffered::Deliver(previous, record), now, sink);
+                self.relay.holes.open(room, previous, Buffered::Deliver(previous, record));
+                return self.resume_room(room, turn);
             }
             let from = Position { epoch: here.epoch, seq: here.seq.next() };
             let to = Position { epoch: here.epoch, seq: previous };
-            let mut topics = self.rooms.topics_of(room);
-            let own: TopicKey = (record.namespace, record.topic().into());
-            if !topics.contains(&own) {
-                topics.push(own);
-            }
-            topics.iter().for_each(|key| self.report_gap(key, from, to, sink));
+            self.report_gaps(room, (record.namespace, record.topic().into()), (from, to), turn.sink);
         }
-        self.rooms.set_position(room, there, now);
-        self.forward_record(&record, sink);
+        self.rooms.set_position(room, there, turn.now);
+        self.forward_record(&record, turn.sink);
     }
 
-    /// Forwards a record to shards with interest, and to those with matching patterns.
-    pub(super) fn forward_record(&mut self, record: &Arc<Record>, sink: &mut impl Sink) {
+    pub(crate) fn forward_record(&mut self, record: &Arc<Record>, sink: &mut impl Sink) {
         let id = self.topics.intern(record.namespace, record.topic());
         let name = record.topic();
         let matched = self.matching(record.namespace, name);
@@ -166,21 +142,19 @@ impl Broker {
         }
     }
 
-    /// A room is in another epoch than the followed one: reports the end of that epoch, and continues from
-    /// `there`.
-    pub(super) fn begin_epoch(&mut self, room: RoomHandle, there: Position, now: Now, sink: &mut impl Sink) {
+    /// A room begins another epoch: reports the end of the followed one, and continues from `there`.
+    pub(crate) fn begin_epoch(&mut self, room: RoomHandle, there: Position, turn: &mut Turn<impl Sink>) {
         let here = self.rooms.position(room);
         if here.epoch.0 != 0 {
             for key in self.rooms.topics_of(room) {
-                self.report_epoch_end(&key, here, sink);
+                self.report_epoch_end(&key, here, turn.sink);
             }
         }
-        self.rooms.set_position(room, there, now);
+        self.rooms.set_position(room, there, turn.now);
     }
 
-    /// Reports that the epoch of a topic's room ended after the record `last`. Reports nothing if it is known
-    /// that no record followed.
-    pub(super) fn report_epoch_end(&mut self, key: &TopicKey, last: Position, sink: &mut impl Sink) {
+    /// Reports that a topic's epoch ended after the record `last`, unless it is known that none followed.
+    pub(crate) fn report_epoch_end(&mut self, key: &TopicKey, last: Position, sink: &mut impl Sink) {
         let room = self.rooms.find_of_topic(&key.1);
         if room.is_some_and(|room| self.rooms.is_over(room) && self.rooms.position(room) == last) {
             return;
@@ -194,7 +168,7 @@ impl Broker {
     }
 
     /// Subscribers of a topic, and of matching patterns, will not get these records.
-    pub(super) fn report_gap(&mut self, key: &TopicKey, from: Position, to: Position, sink: &mut impl Sink) {
+    pub(crate) fn report_gap(&mut self, key: &TopicKey, from: Position, to: Position, sink: &mut impl Sink) {
         let (namespace, topic) = key;
         let mut holders = HolderSet::default();
         if let Some(room) = self.rooms.find_of_topic(topic)

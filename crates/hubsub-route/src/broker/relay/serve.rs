@@ -1,43 +1,40 @@
 //! Requests of other nodes to this node's hubs: interest, publishes and reads.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::Names;
 use crate::cursors::{OfNode, Range, Read};
 use crate::logread::{Ask, Known};
-use crate::relay::Leader;
-use crate::relay::limits::{READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::relay::messages::Admit;
+use crate::relay::{Admit, Leader, READ_BYTES_MAX, READ_RECORDS_MAX};
 use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
 use crate::rows::RowPage;
 use crate::topics::TopicId;
 use crate::traces::StepKind;
-use crate::{Asker, Attach, Attached, Namespace, Now, Outcome, Record, Sink, Start, Ticket};
+use crate::{Asker, Attach, Attached, Namespace, Outcome, Record, Sink, Start, Ticket};
 use hubsub_message::{AskId, NodeMessage};
 use hubsub_types::{ConnKey, ErrorCode, HubId, NodeId, Position, Seq, ShardId, Term};
 use std::sync::Arc;
 
 /// Shard number in an [`Ask`] of another node.
-pub(in crate::broker) const OF_NODES: ShardId = ShardId(u16::MAX);
+pub(crate) const OF_NODES: ShardId = ShardId(u16::MAX);
 
 impl Broker {
-    pub(super) fn serve(
+    pub(crate) fn serve(
         &mut self,
         from: NodeId,
         hub: HubId,
         message: NodeMessage,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
-        let Some(message) = self.miss_message(from, message, now, sink) else { return };
+        let Some(message) = self.miss_message(from, message, turn) else { return };
         let relay = &mut self.relay;
         if let (NodeMessage::Counts { names, count: 0, .. }, Some(slot)) = (&message, relay.slot_of(hub))
             && relay.hub(slot).leader == Leader::Node(from)
         {
-            return self.interest_ended(slot, names, now);
+            return self.interest_ended(slot, names, turn.now);
         }
         let Some(slot) = relay.slot_of(hub) else {
             // This node does not know all hubs yet; the requester looks up the leader again.
-            return relay.refuse_of(from, (hub, Term(0)), &message, sink);
+            return relay.refuse_of(from, (hub, Term(0)), &message, turn.sink);
         };
         let term = match message {
             NodeMessage::Publish { term, .. }
@@ -54,45 +51,44 @@ impl Broker {
                     NodeMessage::Read { .. } | NodeMessage::ReadHub { .. } | NodeMessage::Rows { .. }
                 ) =>
             {
-                relay.refuse(from, slot, &message, sink);
+                relay.refuse(from, slot, &message, turn.sink);
             }
             Admit::Early => {
-                if let Some(message) = self.buffer_early(slot, from, message, now) {
-                    self.relay.refuse(from, slot, &message, sink);
+                if let Some(message) = self.buffer_early(slot, from, message, turn.now) {
+                    self.relay.refuse(from, slot, &message, turn.sink);
                 }
             }
-            Admit::No | Admit::Sender => relay.refuse(from, slot, &message, sink),
-            Admit::Here => self.serve_led(from, slot, message, now, sink),
+            Admit::No | Admit::Sender => relay.refuse(from, slot, &message, turn.sink),
+            Admit::Here => self.serve_led(from, slot, message, turn),
         }
     }
 
-    fn serve_led(&mut self, from: NodeId, slot: u16, message: NodeMessage, now: Now, sink: &mut impl Sink) {
+    fn serve_led(&mut self, from: NodeId, slot: u16, message: NodeMessage, turn: &mut Turn<impl Sink>) {
         let hub = self.relay.hub(slot).id;
         match message {
             NodeMessage::Publish { ask, record, .. } => {
                 let ticket = Ticket { shard: self.shard, asker: Asker::Node { node: from, ask, hub } };
-                match self.admit_record(slot, &record, now, sink) {
+                match self.admit_record(slot, &record, turn) {
                     Ok(id) => {
                         if self.traces.is_on() {
-                            self.trace_arrival(ticket, &record, StepKind::FromNode(from), sink);
+                            self.trace_arrival(ticket, &record, StepKind::FromNode(from), turn.sink);
                         }
-                        self.lead_or_forward(ticket, (id, slot), record, now, sink);
+                        self.lead_or_forward(ticket, (id, slot), record, turn);
                     }
-                    Err(ErrorCode::HubDiffers) => self.relay.not_mine(from, ask, slot, sink),
-                    Err(refused) => self.answer_publish(ticket, Err(refused), sink),
+                    Err(ErrorCode::HubDiffers) => self.relay.not_mine(from, ask, slot, turn.sink),
+                    Err(refused) => self.answer_publish(ticket, Err(refused), turn.sink),
                 }
             }
             NodeMessage::Interest { ask, names, count, start, .. } => {
-                if let Err(refused) = self.serve_interest(from, slot, (ask, count, start), &names, now, sink)
-                {
+                if let Err(refused) = self.serve_interest(from, slot, (ask, count, start), &names, turn) {
                     if refused == ErrorCode::HubDiffers {
-                        return self.relay.not_mine(from, ask, slot, sink);
+                        return self.relay.not_mine(from, ask, slot, turn.sink);
                     }
-                    self.relay.deny((from, hub), ask, refused, sink);
+                    self.relay.deny((from, hub), ask, refused, turn.sink);
                 }
             }
             NodeMessage::Counts { names, count, .. } => {
-                self.set_interest(from, slot, &names, count, now, sink);
+                self.set_interest(from, slot, &names, count, turn);
             }
             NodeMessage::CountAsk { ask, names, settles, .. } => {
                 let room = self.rooms.find_of_topic(&names.topic);
@@ -102,20 +98,20 @@ impl Broker {
                 if settles && self.count_settled(ticket, &names.topic, Ok(count)) == Outcome::Later {
                     return;
                 }
-                self.relay.peers.send(from, hub, NodeMessage::Counted { ask, count }, sink);
+                self.relay.peers.send(from, hub, NodeMessage::Counted { ask, count }, turn.sink);
             }
             NodeMessage::Rows { ask, filter, after, bytes_max, .. } => {
                 let after = (!after.is_empty()).then_some(&*after);
                 match self.entries_led(slot, &filter, after, bytes_max) {
-                    Ok(page) => self.answer_node_entries((from, hub), ask, page, sink),
-                    Err(refused) => self.relay.deny((from, hub), ask, refused, sink),
+                    Ok(page) => self.answer_node_entries((from, hub), ask, page, turn.sink),
+                    Err(refused) => self.relay.deny((from, hub), ask, refused, turn.sink),
                 }
             }
-            message @ NodeMessage::ReadHub { .. } => self.serve_hub_read(from, message, now, sink),
+            message @ NodeMessage::ReadHub { .. } => self.serve_hub_read(from, message, turn),
             NodeMessage::Read { ask, names, start, records_max, bytes_max, .. } => {
                 let wanted = (start, records_max, bytes_max);
-                if let Err(refused) = self.serve_read((from, ask), slot, names, wanted, now, sink) {
-                    self.relay.deny((from, hub), ask, refused, sink);
+                if let Err(refused) = self.serve_read((from, ask), slot, names, wanted, turn) {
+                    self.relay.deny((from, hub), ask, refused, turn.sink);
                 }
             }
             _ => {}
@@ -127,11 +123,10 @@ impl Broker {
         &mut self,
         slot: u16,
         (namespace, topic): (Namespace, &[u8]),
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Option<TopicId> {
         let fits = self.topic_fits(topic);
-        self.rehome_of(topic, now, sink);
+        self.rehome_of(topic, turn);
         let id = self.topics.intern(namespace, topic);
         (fits && self.slot_of_topic(id) == Some(slot)).then_some(id)
     }
@@ -144,13 +139,12 @@ impl Broker {
         &mut self,
         slot: u16,
         record: &Record,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Result<TopicId, ErrorCode> {
         if !self.topic_fits(record.topic()) {
             return Err(ErrorCode::TopicLength);
         }
-        let id = self.topic_of_hub(slot, (record.namespace, record.topic()), now, sink);
+        let id = self.topic_of_hub(slot, (record.namespace, record.topic()), turn);
         let id = id.ok_or(ErrorCode::HubDiffers)?;
         let class = self.classes.get(self.relay.hub(slot).class);
         if record.payload().len() as u64 > class.payload_bytes_max {
@@ -162,24 +156,22 @@ impl Broker {
         Ok(id)
     }
 
-    /// Sets the number of subscribers on a node.
     fn set_interest(
         &mut self,
         from: NodeId,
         slot: u16,
         names: &Names,
         count: u32,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) {
         let shards = self.shards;
-        if self.topic_of_hub(slot, (names.namespace, &names.topic), now, sink).is_none() {
+        if self.topic_of_hub(slot, (names.namespace, &names.topic), turn).is_none() {
             return;
         }
         let Some(holder) = self.relay.peers.holder(from, shards) else { return };
         let Some(room) = self.rooms.find_of_topic(&names.topic) else { return };
         let key: TopicKey = (names.namespace, Arc::clone(&names.topic));
-        self.rooms.count(room, &key, |counts| counts.set(holder, count, shards), now);
+        self.rooms.count(room, &key, |counts| counts.set(holder, count, shards), turn.now);
         self.rooms.forget_unused(room);
     }
 
@@ -189,14 +181,13 @@ impl Broker {
         slot: u16,
         (ask, count, start): (AskId, u32, Start),
         names: &Names,
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Result<(), ErrorCode> {
-        if self.topic_of_hub(slot, (names.namespace, &names.topic), now, sink).is_none() {
+        if self.topic_of_hub(slot, (names.namespace, &names.topic), turn).is_none() {
             return Err(ErrorCode::HubDiffers);
         }
         if count == 0 {
-            self.set_interest(from, slot, names, 0, now, sink);
+            self.set_interest(from, slot, names, 0, turn);
             return Ok(());
         }
         let shards = self.shards;
@@ -217,22 +208,21 @@ impl Broker {
             revision: 0,
             left: None,
         };
-        self.refuses_start(&attach, sink).map_or(Ok(()), Err)?;
-        let recall = |hub, room: &[u8]| sink.recall(hub, room);
-        let (known, room) = self.rooms.attach(&attach, self.shard, now, recall)?;
+        let (known, room) = self.attach_led(&attach, self.shard, turn)?;
         let key: TopicKey = (names.namespace, Arc::clone(&names.topic));
-        self.rooms.count(room, &key, |counts| counts.set(holder, count, shards), now);
+        self.rooms.count(room, &key, |counts| counts.set(holder, count, shards), turn.now);
         let position = self.rooms.position(room);
         self.relay.set_due(room, holder.0 - shards, position);
         match known {
-            Known::Here(attached) => self.answer_node_attach(&attach, (from, ask, hub), Ok(attached), sink),
-            Known::InLog(read) => sink.read_log(read),
+            Known::Here(attached) => {
+                self.answer_node_attach(&attach, (from, ask, hub), Ok(attached), turn.sink)
+            }
+            Known::InLog(read) => turn.sink.read_log(read),
         }
         Ok(())
     }
 
-    /// Replies to a node's subscription with its start.
-    pub(in crate::broker) fn answer_node_attach(
+    pub(crate) fn answer_node_attach(
         &mut self,
         attach: &Attach,
         (to, ask, hub): (NodeId, AskId, HubId),
@@ -262,18 +252,17 @@ impl Broker {
         slot: u16,
         names: Names,
         (start, records_max, bytes_max): (Start, u32, u32),
-        now: Now,
-        sink: &mut impl Sink,
+        turn: &mut Turn<impl Sink>,
     ) -> Result<(), ErrorCode> {
-        self.rehome_of(&names.room, now, sink);
+        self.rehome_of(&names.room, turn);
         let (class, hub) = self.topics.place(&names.room);
         if self.rooms.hubs.find(class, hub) != Some(slot) {
             return Err(ErrorCode::HubDiffers);
         }
-        self.refuses_past(&names.room, sink).map_or(Ok(()), Err)?;
+        self.check_past(&names.room, turn.sink)?;
         let is_whole = names.topic.is_empty();
         let hub = self.relay.hub(slot).id;
-        let recall = |hub| sink.recall(hub, &names.room);
+        let recall = |hub| turn.sink.recall(hub, &names.room);
         let room = self.rooms.find(&names.room);
         let last = match room {
             Some(room) => self.rooms.position(room),
@@ -284,13 +273,12 @@ impl Broker {
                 let count = n.min(u64::from(records_max)).min(READ_RECORDS_MAX);
                 let topic = (!is_whole).then(|| names.topic.to_vec());
                 let query = HistoryQuery { room: names.room.to_vec(), count, after: None, topic };
-                let relay = &mut self.relay;
-                relay.last_question = relay.last_question.wrapping_add(1);
-                let number = relay.last_question;
-                relay.questions.insert(number, (from, ask));
+                self.relay.last_question = self.relay.last_question.wrapping_add(1);
+                let number = self.relay.last_question;
+                self.relay.questions.insert(number, (from, ask));
                 let asked = Ask { shard: OF_NODES, number };
-                if let Some(part) = self.history_led(&query, asked, now, sink) {
-                    self.answer_history(&query.room, asked, Ok(part), sink);
+                if let Some(part) = self.history_led(&query, asked, turn) {
+                    self.answer_history(&query.room, asked, Ok(part), turn.sink);
                 }
                 return Ok(());
             }
@@ -312,17 +300,11 @@ impl Broker {
             bytes_max: (bytes_max as usize).clamp(1, READ_BYTES_MAX),
             of: Some(Box::new(of)),
         };
-        self.read_here(read, now, sink);
+        self.read_here(read, turn);
         Ok(())
     }
 
-    /// Sends records to the node that requested them.
-    pub(in crate::broker) fn answer_node_read(
-        &mut self,
-        read: &Read,
-        mut range: Range,
-        sink: &mut impl Sink,
-    ) {
+    pub(crate) fn answer_node_read(&mut self, read: &Read, mut range: Range, sink: &mut impl Sink) {
         let Some(of) = &read.of else { return };
         let max = (of.records_max as usize).clamp(1, READ_RECORDS_MAX as usize);
         if range.records.len() > max {
@@ -357,7 +339,7 @@ impl Broker {
     }
 
     /// The response to a history request: to the requesting shard of this node, or to another node.
-    pub(in crate::broker) fn answer_history(
+    pub(crate) fn answer_history(
         &mut self,
         room: &[u8],
         ask: Ask,
@@ -369,22 +351,20 @@ impl Broker {
         }
         let (class, hub) = self.topics.place(room);
         let Some(slot) = self.rooms.hubs.find(class, hub) else { return };
-        let relay = &mut self.relay;
-        let Some((to, ask)) = relay.questions.remove(&ask.number) else { return };
-        let hub = relay.hub(slot).id;
+        let Some((to, ask)) = self.relay.questions.remove(&ask.number) else { return };
+        let hub = self.relay.hub(slot).id;
         match part {
-            Err(code) => relay.deny((to, hub), ask, code, sink),
+            Err(code) => self.relay.deny((to, hub), ask, code, sink),
             Ok(HistoryPart { start, records, .. }) => {
                 let next = records.last().map_or(start.seq, |record| record.position.seq).next();
                 let (gap, at_end, is_gone) = (None, true, false);
                 let end = NodeMessage::RangeEnd { ask, oldest: start, next, gap, at_end, is_gone };
-                relay.answer_read((to, hub), ask, records, end, sink);
+                self.relay.answer_read((to, hub), ask, records, end, sink);
             }
         }
     }
 
     /// The term in which this node leads a hub; none: it does not.
-    #[must_use]
     pub fn leads(&self, hub: HubId) -> Option<Term> {
         let state = self.relay.hub(self.relay.slot_of(hub)?);
         (state.leader == Leader::Me).then_some(state.term)

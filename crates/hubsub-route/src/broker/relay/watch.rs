@@ -2,26 +2,21 @@
 //! it sends the records that match its patterns, and how many were due before; a node that received fewer
 //! reports to its followers by pattern that records of the hub may be missing.
 
-use super::Broker;
+use super::{Broker, Turn};
 use crate::counts::NODES_MAX;
 use crate::hubread::END;
-use crate::relay::Leader;
-use crate::relay::holes::Buffered;
-use crate::relay::messages::Admit;
-use crate::relay::patterns::PatternChange;
-use crate::relay::watch::Watchers;
+use crate::relay::{Buffered, Leader, PatternChange, Watchers};
 use crate::rooms::RoomHandle;
 use crate::topics::TopicId;
-use crate::{Attached, Msg, Now, Sink};
+use crate::{Attached, Msg, Sink};
 use hubsub_message::NodeMessage;
 use hubsub_types::class::ClassIndex;
-use hubsub_types::{Epoch, HubId, NodeId, Position, Seq, Term};
+use hubsub_types::{NodeId, Position, Seq};
 
 impl Broker {
     // -- the leader's side --
 
-    /// Counts a committed record of a topic whose hub is led here.
-    pub(in crate::broker) fn count_commit(&mut self, id: TopicId) {
+    pub(crate) fn count_commit(&mut self, id: TopicId) {
         if let Some(slot) = self.slot_of_topic(id) {
             let offset = self.rooms.committed_of(slot);
             self.relay.hub_mut(slot).watchers.commit(offset);
@@ -29,7 +24,7 @@ impl Broker {
     }
 
     /// This node begins to lead a hub, or leads it in another term: notifies nodes whose patterns are held.
-    pub(super) fn watch_hub(&mut self, slot: u16, begins: bool, sink: &mut impl Sink) {
+    pub(crate) fn watch_hub(&mut self, slot: u16, begins: bool, sink: &mut impl Sink) {
         if begins {
             let watchers = Watchers::new(self.rooms.fresh_epoch(), self.rooms.committed_of(slot));
             self.watch_as(slot, watchers, sink);
@@ -37,8 +32,7 @@ impl Broker {
         self.watch_all(slot, sink);
     }
 
-    /// A hub that is led here begins a new epoch within its term.
-    pub(super) fn watch_new_epoch(&mut self, slot: u16, sink: &mut impl Sink) {
+    pub(crate) fn watch_new_epoch(&mut self, slot: u16, sink: &mut impl Sink) {
         let watchers = Watchers::anew(self.rooms.fresh_epoch(), self.rooms.committed_of(slot));
         self.watch_as(slot, watchers, sink);
         self.watch_all(slot, sink);
@@ -58,9 +52,8 @@ impl Broker {
         nodes.into_iter().for_each(|node| self.watch(slot, node, sink));
     }
 
-    /// From now on a node is sent all records of a hub that match its patterns, if its patterns are held and
-    /// the hub's link is up.
-    pub(super) fn watch(&mut self, slot: u16, node: NodeId, sink: &mut impl Sink) {
+    /// From now on a node gets all records that match its patterns, if these are held and the link is up.
+    pub(crate) fn watch(&mut self, slot: u16, node: NodeId, sink: &mut impl Sink) {
         let relay = &mut self.relay;
         let (hub, term) = (relay.hub(slot).id, relay.hub(slot).term);
         let is_held = relay.holding.contains_key(&node);
@@ -72,18 +65,8 @@ impl Broker {
         relay.peers.send(node, hub, NodeMessage::PatternsLive { hub, term, epoch, expected }, sink);
     }
 
-    /// As `watch`, for all hubs that use this link.
-    pub(super) fn watch_by_link(&mut self, node: NodeId, link: u16, sink: &mut impl Sink) {
-        for slot in 0..self.relay.hubs.len() as u16 {
-            let hub = self.relay.hub(slot).id;
-            if self.relay.peers.uses(node, hub, link) {
-                self.watch(slot, node, sink);
-            }
-        }
-    }
-
     /// A node's patterns are held in this version, or not any more.
-    pub(super) fn watch_by(&mut self, change: &PatternChange, sink: &mut impl Sink) {
+    pub(crate) fn watch_by(&mut self, change: &PatternChange, sink: &mut impl Sink) {
         let (node, version) = (change.node, change.version);
         let relay = &mut self.relay;
         if change.is_lost {
@@ -114,39 +97,13 @@ impl Broker {
 
     // -- the follower's side --
 
-    /// From now on a hub's leader sends all records that match patterns here; `due` were due before.
-    pub(super) fn patterns_live(
-        &mut self,
-        from: NodeId,
-        (hub, term): (HubId, Term),
-        (life, due): (Epoch, u64),
-        now: Now,
-        sink: &mut impl Sink,
-    ) {
-        let relay = &mut self.relay;
-        let Some(slot) = relay.slot_of(hub) else { return };
-        match relay.admit(slot, term, from) {
-            Admit::Here | Admit::No => {}
-            Admit::Early => {
-                let message = NodeMessage::PatternsLive { hub, term, epoch: life, expected: due };
-                let refused = self.buffer_early(slot, from, message, now);
-                self.lack_if(slot, refused.is_some());
-            }
-            Admit::Sender => {
-                if !relay.hub_mut(slot).watched.live(life, term, due) {
-                    self.report_lack(slot, sink);
-                }
-            }
-        }
-    }
-
     /// Notes whether records of a hub's leader were skipped: reported at the end of the turn.
-    pub(super) fn lack_if(&mut self, slot: u16, lacks: bool) {
+    pub(crate) fn lack_if(&mut self, slot: u16, lacks: bool) {
         self.relay.hub_mut(slot).watched.lacks |= lacks;
     }
 
     /// A room no longer waits for a hole; buffered records are skipped.
-    pub(super) fn drop_resume(&mut self, room: RoomHandle) {
+    pub(crate) fn drop_resume(&mut self, room: RoomHandle) {
         let Some(lacks) = self.relay.holes.remove(room) else { return };
         match self.rooms.slot_of_room(room) {
             Some(slot) => self.lack_if(slot, lacks),
@@ -155,18 +112,16 @@ impl Broker {
         }
     }
 
-    /// A room is in another epoch than its followers here: nothing can be read of the previous epoch, and the
-    /// current one is due from its first record.
-    pub(super) fn begin_unseen(&mut self, room: RoomHandle, there: Position, now: Now, sink: &mut impl Sink) {
-        self.begin_epoch(room, Position { seq: Seq(0), ..there }, now, sink);
-        let relay = &mut self.relay;
-        let resume = relay.holes.rooms.entry(room).or_default();
+    /// A room is in another epoch: the followed one cannot be read, the current one is due from its start.
+    pub(crate) fn begin_unseen(&mut self, room: RoomHandle, there: Position, turn: &mut Turn<impl Sink>) {
+        self.begin_epoch(room, Position { seq: Seq(0), ..there }, turn);
+        let resume = self.relay.holes.rooms.entry(room).or_default();
         (resume.pending, resume.upto, resume.read) = (resume.pending.max(1), Seq(0), None);
         let is_over =
             |held: &Buffered| matches!(held, Buffered::Deliver(_, it) if it.position.epoch != there.epoch);
-        let has_over = relay.holes.drop_messages(room, is_over);
+        let has_over = self.relay.holes.drop_messages(room, is_over);
         // A confirmation in the previous epoch would lead back there: it is valid at this epoch's position.
-        for held in relay.holes.rooms.get_mut(&room).into_iter().flat_map(|resume| &mut resume.held) {
+        for held in self.relay.holes.rooms.get_mut(&room).into_iter().flat_map(|resume| &mut resume.held) {
             if let Buffered::Attached(_, _, attached) = held
                 && attached.position.epoch != there.epoch
             {
@@ -178,8 +133,7 @@ impl Broker {
         }
     }
 
-    /// Reports skipped records to followers by pattern.
-    pub(super) fn report_lacks(&mut self, sink: &mut impl Sink) {
+    pub(crate) fn report_lacks(&mut self, sink: &mut impl Sink) {
         for slot in 0..self.relay.hubs.len() as u16 {
             if std::mem::take(&mut self.relay.hub_mut(slot).watched.lacks) {
                 self.report_lack(slot, sink);
@@ -188,7 +142,7 @@ impl Broker {
     }
 
     /// Followers by pattern on this node may lack records of a hub.
-    fn report_lack(&mut self, slot: u16, sink: &mut impl Sink) {
+    pub(crate) fn report_lack(&mut self, slot: u16, sink: &mut impl Sink) {
         if self.patterns.is_empty() {
             return;
         }
@@ -200,9 +154,8 @@ impl Broker {
         self.lack_here(class, sink);
     }
 
-    /// As `report_lack`, on this shard. Topics and records are unknown: the gap names the pattern and no
-    /// position.
-    pub(in crate::broker) fn lack_here(&mut self, class: ClassIndex, sink: &mut impl Sink) {
+    /// As `report_lack`, on this shard. The gap names the pattern, as topics and records are unknown.
+    pub(crate) fn lack_here(&mut self, class: ClassIndex, sink: &mut impl Sink) {
         let class = self.classes.get(class);
         let (on_gap, is_logged) = (class.on_gap, class.durability.is_logged());
         for pattern in self.patterns.iter() {
