@@ -19,22 +19,51 @@ pub(super) fn here(ctx: &Ctx, key: ConnKey) -> Holder {
     Holder { shard: ctx.io.shard, conn: key }
 }
 
-/// Claims an id for a slot of this shard.
-pub(super) fn claim(ctx: &mut Ctx, id: Box<str>, key: ConnKey, aim: Aim) {
-    let (home, who) = (home(ctx, &id), here(ctx, key));
-    post(ctx, home, MqttMail::Claim(id, Claimant { who, aim }));
+/// Claims an id for a slot of this shard. Returns true if it is granted at once; else the answer is mailed.
+pub(super) fn claim(ctx: &mut Ctx, id: Box<str>, key: ConnKey, aim: Aim) -> bool {
+    let claimant = Claimant { who: here(ctx, key), aim };
+    if let Some(home) = other_home(ctx, &id) {
+        ctx.io.mailer.post(home, MqttMail::Claim(id, claimant));
+        return false;
+    }
+    let actions = decide(ctx, |claims, token, actions| claims.claim(id, claimant, token, actions));
+    let is_granted = matches!(actions[..], [Action::Grant(who)] if who == claimant.who);
+    if !is_granted {
+        execute(ctx, actions);
+    }
+    is_granted
 }
 
 /// Keeps an id, of a slot of this shard, that was to go to another connection.
 pub(super) fn keep(ctx: &mut Ctx, id: Box<str>, key: ConnKey) {
-    let (home, holder) = (home(ctx, &id), here(ctx, key));
-    post(ctx, home, MqttMail::Keep(id, holder));
+    let holder = here(ctx, key);
+    match other_home(ctx, &id) {
+        Some(home) => ctx.io.mailer.post(home, MqttMail::Keep(id, holder)),
+        None => kept(ctx, &id, holder),
+    }
 }
 
 /// Releases an id that `holder` has.
 pub(super) fn release(ctx: &mut Ctx, id: Box<str>, holder: Holder) {
-    let home = home(ctx, &id);
-    post(ctx, home, MqttMail::Release(id, holder));
+    match other_home(ctx, &id) {
+        Some(home) => ctx.io.mailer.post(home, MqttMail::Release(id, holder)),
+        None => released(ctx, &id, holder),
+    }
+}
+
+/// To the id's shard: see [`MqttMail::Claim`].
+pub(super) fn claimed(ctx: &mut Ctx, id: Box<str>, claimant: Claimant) {
+    event(ctx, |claims, token, actions| claims.claim(id, claimant, token, actions));
+}
+
+/// To the id's shard: see [`MqttMail::Keep`].
+pub(super) fn kept(ctx: &mut Ctx, id: &str, holder: Holder) {
+    event(ctx, |claims, token, actions| claims.keep(id, holder, token, actions));
+}
+
+/// To the id's shard: see [`MqttMail::Release`].
+pub(super) fn released(ctx: &mut Ctx, id: &str, holder: Holder) {
+    event(ctx, |claims, token, actions| claims.release(id, holder, token, actions));
 }
 
 /// Sends mail to a shard. This shard handles its own after the current call.
@@ -75,10 +104,19 @@ pub fn late(ctx: &mut Ctx, id: &str, of: Token) {
 }
 
 /// Passes an event to the ids of this shard and executes the resulting actions.
-pub(super) fn event(ctx: &mut Ctx, event: impl FnOnce(&mut Claims, Option<Token>, &mut Vec<Action>)) {
+fn event(ctx: &mut Ctx, event: impl FnOnce(&mut Claims, Option<Token>, &mut Vec<Action>)) {
+    let actions = decide(ctx, event);
+    execute(ctx, actions);
+}
+
+fn decide(ctx: &mut Ctx, event: impl FnOnce(&mut Claims, Option<Token>, &mut Vec<Action>)) -> Vec<Action> {
     let token = ctx.broker.is_clustered().then(|| new_token(&mut ctx.io));
     let mut actions = Vec::new();
     event(&mut ctx.io.states.mqtt.claims, token, &mut actions);
+    actions
+}
+
+fn execute(ctx: &mut Ctx, actions: Vec<Action>) {
     for action in actions {
         match action {
             Action::Grant(who) => post(ctx, who.shard, MqttMail::Granted(who.conn)),
@@ -106,8 +144,9 @@ pub(super) fn event(ctx: &mut Ctx, event: impl FnOnce(&mut Claims, Option<Token>
     }
 }
 
-fn home(ctx: &Ctx, id: &str) -> ShardId {
-    home_of(id, ctx.io.mailer.shards())
+/// The shard of an id, if that is not this one.
+fn other_home(ctx: &Ctx, id: &str) -> Option<ShardId> {
+    Some(home_of(id, ctx.io.mailer.shards())).filter(|&home| home != ctx.io.shard)
 }
 
 /// The shard of an id on a node with this many shards.

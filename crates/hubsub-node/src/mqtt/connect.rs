@@ -85,7 +85,9 @@ pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, connect: &Connect<'_>, packet: 
                 return recorded(ctx, key, true);
             }
             let aim = if is_clean { Aim::Clean } else { Aim::Resume };
-            claims::claim(ctx, client_id, key, aim);
+            if claims::claim(ctx, client_id, key, aim) {
+                granted(ctx, key);
+            }
         }
         Err(refusal) => {
             // The session that it would have continued ends too: the connection occupies its slot.

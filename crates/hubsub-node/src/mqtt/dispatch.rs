@@ -17,15 +17,9 @@ use hubsub_wire::mqtt::Reason;
 
 pub fn receive(ctx: &mut Ctx, mail: MqttMail) {
     match mail {
-        MqttMail::Claim(id, claimant) => {
-            claims::event(ctx, |claims, token, actions| claims.claim(id, claimant, token, actions));
-        }
-        MqttMail::Keep(id, holder) => {
-            claims::event(ctx, |claims, token, actions| claims.keep(&id, holder, token, actions));
-        }
-        MqttMail::Release(id, holder) => {
-            claims::event(ctx, |claims, token, actions| claims.release(&id, holder, token, actions));
-        }
+        MqttMail::Claim(id, claimant) => claims::claimed(ctx, id, claimant),
+        MqttMail::Keep(id, holder) => claims::kept(ctx, &id, holder),
+        MqttMail::Release(id, holder) => claims::released(ctx, &id, holder),
         MqttMail::Granted(key) => connect::granted(ctx, key),
         MqttMail::Refused(key) | MqttMail::Displaced(key) if takeover_read::is_refused(ctx, key) => {}
         MqttMail::Refused(key) => connack::refused(ctx, key, Reason::ServerUnavailable),

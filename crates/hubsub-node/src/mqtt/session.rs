@@ -2,7 +2,6 @@
 
 use super::changes::{hand_over, is_moving, request_snapshot, request_snapshot_later, session_of};
 use super::claims::{self, here, post};
-use super::client::client_mut;
 use super::offline::queue_limits;
 use super::state::mail::MqttMail;
 use super::wills::publish_will;
@@ -155,8 +154,7 @@ pub(super) fn forget(ctx: &mut Ctx, key: ConnKey) {
 
 /// An acknowledgement has completed a message to a client.
 pub(super) fn message_ended(io: &mut Io, key: ConnKey, message: u64) {
-    let session = client_mut(io, key).and_then(|client| client.session.as_mut());
-    if session.is_some_and(|session| session.ended(message)) {
+    if session_of(io, key).is_some_and(|session| session.ended(message)) {
         request_snapshot_later(io, key);
     }
 }

@@ -11,13 +11,13 @@
 //! While offline, a wildcard that may match rooms without a log stays subscribed, and their records are
 //! queued.
 
-use super::changes::request_snapshot_later;
+use super::changes::{request_snapshot_later, session_of};
 use super::client::{NOBODY, client_mut, ticket, with_client};
 use super::suback;
 use crate::context::Ctx;
 use crate::context::io::Io;
 use crate::io::log_lines::Level;
-use hubsub_mqtt::{Cursors, Fault, Session, reason_of};
+use hubsub_mqtt::{Cursors, Fault, reason_of};
 use hubsub_route::{Attached, HubsFrom, Namespace, Outcome};
 use hubsub_types::names::filter_pattern;
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position, Qos, Seq};
@@ -28,23 +28,17 @@ fn is_wild(filter: &str) -> bool {
     filter.contains(['+', '#']) && shared(filter).is_none()
 }
 
-fn session(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Session> {
-    client_mut(&mut ctx.io, key)?.session.as_deref_mut()
-}
-
 /// The cursors of an online or offline session.
 fn cursors(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Cursors> {
-    let is_offline = ctx.io.conns.get(key).is_none();
-    let session = if is_offline { ctx.io.states.mqtt.sessions.session_mut(key)? } else { session(ctx, key)? };
-    session.cursors.as_deref_mut()
+    session_of(&mut ctx.io, key)?.cursors.as_deref_mut()
 }
 
 /// A client subscribes to a topic: a persistent session gets a cursor in it if its class has a log.
 pub(super) fn request_topic(ctx: &mut Ctx, key: ConnKey, number: u32, topic: &str, qos: Qos) {
-    if session(ctx, key).is_none() || !ctx.broker.is_logged(Namespace::Global, topic.as_bytes()) {
+    if session_of(&mut ctx.io, key).is_none() || !ctx.broker.is_logged(Namespace::Global, topic.as_bytes()) {
         return;
     }
-    let Some(session) = session(ctx, key) else { return };
+    let Some(session) = session_of(&mut ctx.io, key) else { return };
     if qos == Qos::AtMostOnce {
         return session.cursors.iter_mut().for_each(|cursors| cursors.remove_topic(topic));
     }
@@ -61,7 +55,7 @@ pub(super) fn request_topic(ctx: &mut Ctx, key: ConnKey, number: u32, topic: &st
 /// A client has subscribed to a wildcard from a past position, for which cursors cannot exist.
 pub(super) fn rewound(ctx: &mut Ctx, key: ConnKey) {
     let has_log = !ctx.broker.logged_hubs().is_empty();
-    if has_log && let Some(session) = session(ctx, key) {
+    if has_log && let Some(session) = session_of(&mut ctx.io, key) {
         let cursors = session.cursors.get_or_insert_default();
         cursors.is_queued = true;
         cursors.remove_hubs();
@@ -70,13 +64,13 @@ pub(super) fn rewound(ctx: &mut Ctx, key: ConnKey) {
 
 /// A client subscribes to a wildcard. Returns true if that waits for the log ends.
 pub(super) fn request_wildcard(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str, qos: Qos) -> bool {
-    let Some(session) = session(ctx, key) else { return false };
+    let Some(session) = session_of(&mut ctx.io, key) else { return false };
     let cursors = session.cursors.as_deref_mut();
     let has_cursors = cursors.is_some_and(|cursors| cursors.has_hub_cursors || cursors.is_queued);
     if has_cursors || qos == Qos::AtMostOnce || ctx.broker.logged_hubs().is_empty() {
         return false;
     }
-    let Some(session) = self::session(ctx, key) else { return false };
+    let Some(session) = session_of(&mut ctx.io, key) else { return false };
     let cursors = session.cursors.get_or_insert_default();
     cursors.waiting.push((number, filter.into()));
     if !cursors.awaits_ends {
@@ -288,7 +282,7 @@ pub(super) fn resume(ctx: &mut Ctx, key: ConnKey) -> i64 {
 
 /// A topic subscription is confirmed or refused: the session that requested it gets its cursor.
 pub(super) fn confirmed(io: &mut Io, key: ConnKey, number: u32, outcome: &Result<Attached, ErrorCode>) {
-    let session = client_mut(io, key).and_then(|client| client.session.as_deref_mut());
+    let session = session_of(io, key);
     let Some(cursors) = session.and_then(|session| session.cursors.as_deref_mut()) else { return };
     let Some(place) = cursors.asked.iter().position(|(asked, _)| *asked == number) else { return };
     let (_, topic) = cursors.asked.swap_remove(place);

@@ -35,7 +35,9 @@ pub(super) fn claim(ctx: &mut Ctx, id: Box<str>) {
     }
     let key = ctx.io.conns.reserve();
     ctx.io.states.mqtt.readings.begin_takeover(key, id.clone());
-    claims::claim(ctx, id, key, Aim::Adopt);
+    if claims::claim(ctx, id, key, Aim::Adopt) {
+        begin_takeover(ctx, key);
+    }
 }
 
 /// A claim was refused; returns whether it was for a takeover.
