@@ -2,8 +2,10 @@
 //! what becomes of packets and records; the node executes that.
 
 use super::actions::Action;
+use super::cursors::{CountedBy, Cursors};
 use super::gaps::Gaps;
 use super::pending::Pending;
+use super::persistence::Persistence;
 use super::retained::Reads;
 use super::session::Session;
 use super::shares::{Group, Shares};
@@ -14,7 +16,7 @@ use hubsub_wire::mqtt::{Decoder, Packet, Reason};
 /// State that only MQTT connections have.
 pub struct Client {
     /// Protocol state: outstanding requests and unacknowledged messages.
-    pub machine: Machine<u64>,
+    pub machine: Machine,
     pub decoder: Decoder,
     /// The connect in progress; until it completes the client's input is not read.
     pub connecting: Option<Box<Connecting>>,
@@ -44,7 +46,7 @@ impl Client {
     /// A client that sent CONNECT; `session` if it asked for one that outlives the connection.
     #[must_use]
     pub fn new(
-        machine: Machine<u64>,
+        machine: Machine,
         decoder: Decoder,
         connecting: Connecting,
         session: Option<Box<Session>>,
@@ -94,15 +96,29 @@ impl Client {
     /// True if there is more to send once its output drains.
     #[must_use]
     pub fn wants_more(&self) -> bool {
-        let persistence = self.session.as_ref().and_then(|session| session.persistence.as_ref());
         let reads = self.reads.as_ref().is_some_and(|reads| reads.has_work());
-        !self.pending.is_empty() || reads || persistence.is_some_and(|persistence| persistence.has_prepared())
+        !self.pending.is_empty() || reads || self.persistence().is_some_and(Persistence::has_prepared)
+    }
+
+    #[inline]
+    pub(crate) fn persistence(&self) -> Option<&Persistence> {
+        self.session.as_ref()?.persistence.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn cursors(&self) -> Option<&Cursors> {
+        self.session.as_ref()?.cursors.as_deref()
+    }
+
+    pub(crate) fn cursors_mut(&mut self, counted: CountedBy) -> Option<&mut Cursors> {
+        self.session.as_mut()?.cursors.as_deref_mut().filter(|_| counted != CountedBy::None)
     }
 
     /// True if its session is persisted.
     #[must_use]
+    #[inline]
     pub fn is_recorded(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.persistence.is_some())
+        self.persistence().is_some()
     }
 
     /// True if a request of its is unanswered.

@@ -11,11 +11,11 @@
 
 mod bytes;
 
+use super::few::Few;
 use super::message::Content;
 use super::pending::Pending;
 use crate::machine::Progress;
-use ahash::RandomState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 use hubsub_types::{Epoch, HubId, Position, Seq};
 
 /// The cursor that counts a record.
@@ -58,73 +58,10 @@ impl InHub {
     }
 }
 
-/// The most topics that are searched linearly.
-const FEW: usize = 8;
-
-/// Cursors by topic: most sessions have one or a few, which need no table.
-#[derive(Clone, Default)]
-struct Topics {
-    /// Used up to `FEW` topics.
-    few: Vec<(Box<str>, InTopic)>,
-    many: Option<Box<HashMap<Box<str>, InTopic, RandomState>>>,
-}
-
-impl Topics {
-    fn is_empty(&self) -> bool {
-        self.few.is_empty() && self.many.as_ref().is_none_or(|many| many.is_empty())
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&str, &InTopic)> {
-        let many = self.many.iter().flat_map(|many| many.iter());
-        self.few.iter().map(|(topic, at)| (&**topic, at)).chain(many.map(|(topic, at)| (&**topic, at)))
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut InTopic)> {
-        let many = self.many.iter_mut().flat_map(|many| many.iter_mut());
-        let few = self.few.iter_mut().map(|(topic, at)| (&**topic, at));
-        few.chain(many.map(|(topic, at)| (&**topic, at)))
-    }
-
-    fn get(&self, topic: &str) -> Option<&InTopic> {
-        match &self.many {
-            None => self.few.iter().find(|(own, _)| **own == *topic).map(|(_, at)| at),
-            Some(many) => many.get(topic),
-        }
-    }
-
-    fn get_mut(&mut self, topic: &str) -> Option<&mut InTopic> {
-        match &mut self.many {
-            None => self.few.iter_mut().find(|(own, _)| **own == *topic).map(|(_, at)| at),
-            Some(many) => many.get_mut(topic),
-        }
-    }
-
-    fn insert(&mut self, topic: &str, at: InTopic) {
-        if let Some(known) = self.get_mut(topic) {
-            *known = at;
-        } else if let Some(many) = &mut self.many {
-            many.insert(topic.into(), at);
-        } else {
-            self.few.reserve_exact(1);
-            self.few.push((topic.into(), at));
-            if self.few.len() > FEW {
-                self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));
-            }
-        }
-    }
-
-    fn remove(&mut self, topic: &str) {
-        match &mut self.many {
-            None => self.few.retain(|(own, _)| **own != *topic),
-            Some(many) => _ = many.remove(topic),
-        }
-    }
-}
-
 /// All cursors of a session.
 #[derive(Clone, Default)]
 pub struct Cursors {
-    topics: Topics,
+    topics: Few<InTopic>,
     hubs: Vec<InHub>,
     /// For wildcards: records of QoS 0 before this time are skipped, in µs since 1970.
     quiet_us: u64,
@@ -146,9 +83,7 @@ impl Cursors {
     /// The cursor that counts a record; `by_topic`: it arrived by a topic subscription, else by a wildcard.
     pub fn counted_by(&self, by_topic: bool, topic: &[u8], offset: u64) -> CountedBy {
         match by_topic {
-            true if std::str::from_utf8(topic).is_ok_and(|topic| self.topics.get(topic).is_some()) => {
-                CountedBy::Topic
-            }
+            true if self.topics.get(topic).is_some() => CountedBy::Topic,
             false if self.has_hub_cursors && offset > 0 => CountedBy::Hub,
             _ => CountedBy::None,
         }
@@ -156,12 +91,12 @@ impl Cursors {
 
     /// True if there is a topic cursor.
     pub fn has_topics(&self) -> bool {
-        !self.topics.is_empty()
+        self.topics.len() > 0
     }
 
     /// True if it has a cursor for a topic, or one is pending.
     pub fn has(&self, topic: &str) -> bool {
-        self.topics.get(topic).is_some() || self.asked.iter().any(|(_, asked)| **asked == *topic)
+        self.topics.get(topic.as_bytes()).is_some() || self.asked.iter().any(|(_, asked)| **asked == *topic)
     }
 
     fn hub(&mut self, hub: HubId) -> &mut InHub {
@@ -176,11 +111,11 @@ impl Cursors {
     /// A subscription to a topic is confirmed: its cursor starts after this position.
     pub fn start(&mut self, topic: &str, after: Position) {
         let progress = Progress::from(after.seq.0);
-        self.topics.insert(topic, InTopic { epoch: after.epoch, progress, quiet_us: 0 });
+        self.topics.insert(topic.as_bytes(), InTopic { epoch: after.epoch, progress, quiet_us: 0 });
     }
 
     pub fn remove_topic(&mut self, topic: &str) {
-        self.topics.remove(topic);
+        self.topics.remove(topic.as_bytes());
         self.asked.retain(|(_, asked)| **asked != *topic);
     }
 
@@ -203,7 +138,7 @@ impl Cursors {
         let (progress, place, quiet_us) = match counted {
             CountedBy::None => return true,
             CountedBy::Topic => {
-                let Some(at) = self.topics.get_mut(content.topic) else { return true };
+                let Some(at) = self.topics.get_mut(content.topic.as_bytes()) else { return true };
                 if at.epoch != content.position.epoch {
                     (at.epoch, at.progress) = (content.position.epoch, Progress::default());
                 }
@@ -238,7 +173,10 @@ impl Cursors {
         match counted {
             CountedBy::None => {}
             CountedBy::Topic => {
-                let at = self.topics.get_mut(content.topic).filter(|at| at.epoch == content.position.epoch);
+                let at = self
+                    .topics
+                    .get_mut(content.topic.as_bytes())
+                    .filter(|at| at.epoch == content.position.epoch);
                 at.into_iter().for_each(|at| _ = at.progress.acknowledged(content.position.seq.0));
             }
             CountedBy::Hub if !self.has_hub_cursors => {}
@@ -251,7 +189,10 @@ impl Cursors {
         match counted {
             CountedBy::None => return false,
             CountedBy::Topic => {
-                let at = self.topics.get_mut(content.topic).filter(|at| at.epoch == content.position.epoch);
+                let at = self
+                    .topics
+                    .get_mut(content.topic.as_bytes())
+                    .filter(|at| at.epoch == content.position.epoch);
                 at.into_iter().for_each(|at| at.progress.take_back(content.position.seq.0));
             }
             CountedBy::Hub => {
@@ -288,7 +229,7 @@ impl Cursors {
         match counted {
             CountedBy::None => {}
             CountedBy::Topic => {
-                let Some(at) = self.topics.get_mut(content.topic) else { return };
+                let Some(at) = self.topics.get_mut(content.topic.as_bytes()) else { return };
                 if at.epoch != content.position.epoch {
                     (at.epoch, at.progress) = (content.position.epoch, Progress::default());
                 }
@@ -306,7 +247,7 @@ impl Cursors {
         for (counted, content) in in_flight {
             match counted {
                 CountedBy::None => {}
-                CountedBy::Topic => _ = in_topics.insert((content.topic, content.position)),
+                CountedBy::Topic => _ = in_topics.insert((content.topic.as_bytes(), content.position)),
                 CountedBy::Hub => _ = in_hubs.insert((content.place.hub, content.place.offset)),
             }
         }
@@ -341,8 +282,10 @@ impl Cursors {
 
     /// Its topics, each with the position after which it continues.
     pub fn positions(&self) -> impl Iterator<Item = (&str, Position)> {
-        let seq = |at: &InTopic| Seq(at.progress.taken());
-        self.topics.iter().map(move |(topic, at)| (topic, Position { epoch: at.epoch, seq: seq(at) }))
+        self.topics.iter().map(|(topic, at)| {
+            let topic = std::str::from_utf8(topic).expect("it was started as a text");
+            (topic, Position { epoch: at.epoch, seq: Seq(at.progress.taken()) })
+        })
     }
 
     /// Hubs, each with the first offset that it has not received.

@@ -6,22 +6,22 @@
 
 use super::client::Client;
 use super::cursors::CountedBy;
+use super::delivery::matched;
 use super::message::{Content, Message};
 use super::pending::Item;
 use super::persistence::Entry;
 use super::session::Session;
 use super::shares::{Group, shared_filter};
-use crate::machine::{Grant, LastWill, Match, SessionState};
+use crate::machine::{Grant, LastWill, SessionState};
 use hubsub_route::claims::Holder;
 use hubsub_route::{RecordView, Via, is_publisher};
-use hubsub_types::names::FILTER_MARK;
 use hubsub_types::{OnSlow, Qos};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 pub struct OfflineSession {
     pub id: Box<str>,
-    pub state: SessionState<u64>,
+    pub state: SessionState,
     pub session: Session,
     /// The queue; none until a message arrives.
     queue: Option<Box<Queue>>,
@@ -59,7 +59,7 @@ const ITEM_BYTES: usize = 64;
 impl OfflineSession {
     /// An offline session with an empty queue.
     #[must_use]
-    pub fn new(id: Box<str>, state: SessionState<u64>, session: Session) -> OfflineSession {
+    pub fn new(id: Box<str>, state: SessionState, session: Session) -> OfflineSession {
         OfflineSession { id, state, session, queue: None, awaits: None }
     }
 
@@ -190,11 +190,7 @@ impl OfflineSession {
     /// How a record is queued that arrived for one of its subscriptions; none if it is not, because it has
     /// QoS 0, or will be read from the log.
     pub fn offer<'a>(&mut self, via: Via<'_>, record: &RecordView<'a>) -> Option<(Content<'a>, Grant)> {
-        let by = match via {
-            Via::Topic => Match::Topic,
-            Via::Pattern(_, source) => Match::Filter(source.strip_prefix(FILTER_MARK)?),
-            Via::Group(_) => return None,
-        };
+        let by = matched(via)?;
         if let Some(cursors) = &mut self.session.cursors {
             let counted = cursors.counted_by(matches!(via, Via::Topic), record.topic, record.place.offset);
             if counted != CountedBy::None {
@@ -203,13 +199,13 @@ impl OfflineSession {
             }
         }
         let is_own = is_publisher(record.publisher, &self.id);
-        queued(self.state.grant(by, record.topic, is_own)?, record)
+        queued(self.state.filters.grant(by, record.topic, is_own)?, record)
     }
 
     /// How a record of a group is queued that no other member takes; none if it is not.
     #[must_use]
     pub fn offer_shared<'a>(&self, group: &[u8], record: &RecordView<'a>) -> Option<(Content<'a>, Grant)> {
-        queued(self.state.grant_shared(&shared_filter(group)?)?, record)
+        queued(self.state.filters.grant_shared(&shared_filter(group)?)?, record)
     }
 }
 

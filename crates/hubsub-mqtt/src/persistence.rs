@@ -58,7 +58,7 @@ pub struct Persistence {
     pub visit: u32,
 }
 
-/// The part of the snapshot head that persists between snapshots; fields as in [`Head`].
+/// The part of the snapshot head that persists between snapshots; fields as in `Head`.
 #[derive(Clone, Copy, Default)]
 pub struct HeadState {
     pub born: u64,

@@ -52,11 +52,11 @@ impl Client {
             && self.gaps.is_empty()
             && !self.has_topic_cursors()
             && !self.reports_positions
-            && !(self.is_recorded() && self.machine.plain_qos() > Some(Qos::AtMostOnce))
+            && !(self.is_recorded() && self.machine.filters.plain_qos() > Some(Qos::AtMostOnce))
             && self.machine.own_aliases.is_empty()
             && self.machine.packet_bytes_max() > REMAINING_LENGTH_MAX;
         let v5 = self.machine.version() >= Version::V5;
-        match self.machine.plain_qos().filter(|_| is_plain) {
+        match self.machine.filters.plain_qos().filter(|_| is_plain) {
             None => Plain::No,
             Some(Qos::AtMostOnce) => Plain::Always { v5 },
             Some(_) => Plain::Once { v5 },

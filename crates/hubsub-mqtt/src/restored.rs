@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 pub struct Restored {
     /// The snapshot's head, with numbers updated from the entries.
     pub head: Head,
-    pub state: SessionState<u64>,
+    pub state: SessionState,
     /// Its cursors, if it has any.
     pub cursors: Option<Box<Cursors>>,
     /// Messages in flight, by key.
@@ -107,8 +107,8 @@ struct Recorded {
 }
 
 /// The keys of unacknowledged messages.
-fn in_flight(state: &SessionState<u64>) -> HashSet<u64> {
-    state.unacknowledged().map(|(_, _, key, _)| *key).collect()
+fn in_flight(state: &SessionState) -> HashSet<u64> {
+    state.unacknowledged().map(|(_, _, key, _)| key).collect()
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ pub(crate) mod tests {
     use hubsub_wire::mqtt::{Connect, PacketId, Properties, Version};
 
     /// A machine after CONNECT.
-    pub fn opened(version: Version) -> Opened<u64> {
+    pub fn opened(version: Version) -> Opened {
         let connect = Connect {
             version,
             clean_start: false,

@@ -224,10 +224,12 @@ impl Reads {
             read.next = Some(next);
             return false;
         }
-        let read = self.queue.pop_front().filter(|read| !read.unread.is_empty());
-        let is_unread = read.is_some();
-        read.into_iter().for_each(|read| self.keep_unread(read));
-        is_unread
+        let Some(read) = self.queue.pop_front().filter(|read| !read.unread.is_empty()) else { return false };
+        match self.unread.iter_mut().find(|other| other.filter == read.filter) {
+            Some(other) => other.unread.extend(read.unread),
+            None => self.unread.push(read),
+        }
+        true
     }
 
     /// The hub that the read in progress has asked cannot be read.
@@ -247,25 +249,6 @@ impl Reads {
     /// that are reachable.
     pub fn retry_unread(&mut self, is_subscribed: impl Fn(&[u8]) -> bool, is_away: impl Fn(u16) -> bool) {
         self.unread.retain(|read| is_subscribed(&read.filter));
-        self.retry(is_away);
-    }
-
-    /// True if a live message with RETAIN of this topic arrived.
-    #[must_use]
-    pub fn has_live(&self, topic: &str) -> bool {
-        self.live.contains(topic)
-    }
-
-    /// Keeps a finished read whose hubs were partly unreachable.
-    fn keep_unread(&mut self, read: Read) {
-        match self.unread.iter_mut().find(|other| other.filter == read.filter) {
-            Some(other) => other.unread.extend(read.unread),
-            None => self.unread.push(read),
-        }
-    }
-
-    /// Starts again the reads of hubs that are reachable now.
-    fn retry(&mut self, is_away: impl Fn(u16) -> bool) {
         for read in std::mem::take(&mut self.unread) {
             let (away, back) = read.unread.iter().partition::<BTreeSet<u16>, _>(|hub| is_away(**hub));
             if !back.is_empty() {
@@ -275,6 +258,12 @@ impl Reads {
                 self.unread.push(Read { unread: away, ..read });
             }
         }
+    }
+
+    /// True if a live message with RETAIN of this topic arrived.
+    #[must_use]
+    pub fn has_live(&self, topic: &str) -> bool {
+        self.live.contains(topic)
     }
 
     /// A live message with RETAIN has arrived.
@@ -342,20 +331,23 @@ mod tests {
             read.unread.extend(unread);
             read
         };
-        reads.keep_unread(passed(b"#", &[1, 3]));
-        reads.keep_unread(passed(b"a", &[3]));
-        reads.keep_unread(passed(b"#", &[3, 5]));
+        reads.queue.push_back(passed(b"#", &[1, 3]));
+        assert!(reads.advance(None));
+        reads.queue.push_back(passed(b"a", &[3]));
+        assert!(reads.advance(None));
+        reads.queue.push_back(passed(b"#", &[3, 5]));
+        assert!(reads.advance(None));
         assert_eq!((reads.unread.len(), reads.has_work()), (2, false), "each filter stands once");
-        reads.retry(|_| true);
+        reads.retry_unread(|_| true, |_| true);
         assert!(!reads.has_work());
-        reads.retry(|hub| hub == 3);
+        reads.retry_unread(|_| true, |hub| hub == 3);
         assert!(reads.has_work());
         let wild = reads.queue.pop_front().unwrap();
         let none = || unreachable!("it has its hubs");
         let hubs = [None, Some(1), Some(5)].map(|hub| wild.hub_after(hub, 9, none));
         assert_eq!(hubs, [Some(1), Some(5), None]);
         assert!(reads.queue.is_empty() && reads.unread.len() == 2);
-        reads.retry(|_| false);
+        reads.retry_unread(|_| true, |_| false);
         assert_eq!((reads.queue.len(), reads.unread.len()), (2, 0));
     }
 

@@ -49,18 +49,6 @@ impl Sessions {
         (*generation == key.generation).then_some(offline)
     }
 
-    /// The number of sessions with a missing subscription.
-    #[must_use]
-    pub fn missing(&self) -> usize {
-        self.missing.len()
-    }
-
-    /// The number of ended sessions whose snapshot still exists.
-    #[must_use]
-    pub fn deletes_pending(&self) -> usize {
-        self.deletes.len()
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &OfflineSession)> {
         self.by_place
             .iter()

@@ -102,7 +102,7 @@ impl Client {
         let mut left = Left::default();
         if let Some(shares) = &mut self.shares {
             let sent: Vec<(PacketId, u64)> =
-                self.machine.window.iter().map(|(id, _, &key, _)| (id, key)).collect();
+                self.machine.window.iter().map(|(id, _, key, _)| (id, key)).collect();
             for (id, key) in sent {
                 match shares.of_groups.remove(&id) {
                     Some((group, message, true)) => {

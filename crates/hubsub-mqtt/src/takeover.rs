@@ -57,7 +57,7 @@ impl Found {
 pub fn will_of(snapshot: &[u8]) -> (u64, Option<Box<LastWill>>) {
     let head = Head::read(snapshot);
     let born = head.as_ref().map_or(0, |(head, ..)| head.born);
-    let state = head.and_then(|(.., state)| SessionState::<u64>::decode(state));
+    let state = head.and_then(|(.., state)| SessionState::decode(state));
     (born, state.ok().and_then(|mut state| state.take_will()))
 }
 

@@ -1,28 +1,9 @@
 //! State machine of one client's connection on the server: requests of its packets and replies to them. See
-//! docs/protocol/mqtt-sessions.md.
+//! docs/protocol/mqtt-sessions.md; docs/protocol/mqtt-state.md for the state that outlives the connection.
 //!
 //! The caller passes packets in ([`Machine::take`]), executes the returned [`Step`], and passes results in
 //! when they are known, perhaps much later. Output is appended to a vector. The machine knows no socket, no
 //! broker and no clock.
-//!
-//! - [`opening`]: CONNECT and CONNACK, the will
-//! - [`step`]: instructions to the caller
-//! - [`publishing`]: messages of the client
-//! - [`subscribing`]: subscriptions of the client
-//! - [`requests`]: pending requests, answered in the order of arrival
-//! - [`intents`]: QoS 2 messages of the client
-//! - [`window`]: messages that the client has not acknowledged
-//! - [`filters`]: subscriptions, and how a matching message is sent
-//! - [`aliases`]: topic aliases
-//! - [`headers`]: conversion between message properties and record headers
-//!
-//! State that outlives the connection (docs/protocol/mqtt-state.md):
-//!
-//! - [`suspend`]: how a machine suspends to a session and resumes from one
-//! - [`session`]: the suspended state
-//! - [`snapshot`]: its encoding
-//! - [`held`]: replies that wait until an event is recorded
-//! - [`progress`]: acknowledged positions in a sequence of messages
 //!
 //! Invariants:
 //!
@@ -53,16 +34,15 @@ mod suspend;
 mod window;
 
 pub use aliases::OwnAliases;
-pub use filters::{Grant, Match};
+pub use filters::{Filters, Grant, Match};
 pub use headers::{expiry_s, read_headers, write_headers};
 pub use opening::{Accepted, LastWill, Opened, Refusal, Terms};
 pub use progress::Progress;
-pub use session::{Damaged, Event, Key, SessionState};
+pub use session::{Damaged, Event, SessionState};
 pub use step::{Fault, Incoming, Step, Topic};
 pub use window::Window;
 
 use aliases::Aliases;
-use filters::Filters;
 use held::Held;
 use hubsub_wire::mqtt::{
     Ack, Disconnect, Packet, PacketId, Properties, Property, PropertyList, Publish, Qos, Reason, Version,
@@ -74,8 +54,8 @@ use requests::{Answers, Requests};
 /// Silence that ends a connection, in ms per second of its keep alive.
 const SILENCE_MS_A_S: u32 = 1500;
 
-/// One client's connection; see the module. `K` identifies a message to the client.
-pub struct Machine<K> {
+/// One client's connection; see the module.
+pub struct Machine {
     version: Version,
     client_id: Box<str>,
     /// Longest silence of the client, in ms; 0 for no limit.
@@ -108,13 +88,13 @@ pub struct Machine<K> {
     aliases: Aliases,
     will: Option<Box<LastWill>>,
     /// Messages that it has not acknowledged.
-    pub window: Window<K>,
-    filters: Filters,
+    pub window: Window,
+    pub filters: Filters,
     /// Topic aliases of messages to it.
     pub own_aliases: OwnAliases,
 }
 
-impl<K: Key> Machine<K> {
+impl Machine {
     /// MQTT version of the connection.
     #[must_use]
     pub fn version(&self) -> Version {
@@ -187,7 +167,7 @@ impl<K: Key> Machine<K> {
         packet: Packet<'a>,
         now_ms: u64,
         out: &mut Vec<u8>,
-    ) -> Result<Step<'a, K>, Fault> {
+    ) -> Result<Step<'a>, Fault> {
         self.heard_ms = now_ms;
         match packet {
             Packet::Publish(publish) => return self.publish(&publish, out),
@@ -232,7 +212,7 @@ impl<K: Key> Machine<K> {
         self.requests.pump(answers, out);
     }
 
-    fn goodbye<'a>(&mut self, disconnect: Disconnect<'_>) -> Result<Step<'a, K>, Fault> {
+    fn goodbye<'a>(&mut self, disconnect: Disconnect<'_>) -> Result<Step<'a>, Fault> {
         let expiry_s = disconnect.properties.iter().find_map(|property| match property {
             Property::SessionExpiry(seconds) => Some(seconds),
             _ => None,

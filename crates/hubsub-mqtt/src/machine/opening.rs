@@ -4,7 +4,6 @@ use super::aliases::{Aliases, OwnAliases};
 use super::filters::Filters;
 use super::headers::read_headers;
 use super::requests::Requests;
-use super::session::Key;
 use super::window::Window;
 use super::{Fault, Machine, SILENCE_MS_A_S};
 use hubsub_wire::mqtt::{
@@ -82,9 +81,9 @@ impl Refusal {
 }
 
 /// An accepted connection, before its CONNACK.
-pub struct Opened<K> {
+pub struct Opened {
     /// The connection, with a new session. It may [resume](Machine::resume) a stored one.
-    pub machine: Machine<K>,
+    pub machine: Machine,
     /// Whether a stored session must be discarded.
     pub is_clean: bool,
     /// Sent once the client id belongs to this connection and it is known whether a session resumes.
@@ -112,7 +111,7 @@ impl Accepted {
 /// Prefix of a client's id in its Response Information.
 const RESPONSE: &str = "response/";
 
-impl<K: Key> Machine<K> {
+impl Machine {
     /// Accepts a client. `new_id` generates an id for a client without one.
     ///
     /// # Errors
@@ -122,7 +121,7 @@ impl<K: Key> Machine<K> {
         terms: &Terms,
         now_ms: u64,
         new_id: impl FnOnce() -> String,
-    ) -> Result<Opened<K>, Refusal> {
+    ) -> Result<Opened, Refusal> {
         let version = connect.version;
         let refuse = |reason, what| Err(Refusal::new(connect, Fault { reason, what }));
         if let Err(reason) = connect.check_client_id(terms.long_ids) {
@@ -231,7 +230,7 @@ impl<K: Key> Machine<K> {
     }
 }
 
-impl<K> Machine<K> {
+impl Machine {
     /// Refuses the client after all, before CONNACK was sent.
     #[must_use]
     pub fn refuse(&self, fault: Fault) -> Refusal {

@@ -3,15 +3,15 @@
 use super::held::Answer;
 use super::intents::Taken;
 use super::window::Acknowledged;
-use super::{Fault, Incoming, Key, Machine, Step};
+use super::{Fault, Incoming, Machine, Step};
 use hubsub_wire::mqtt::{Ack, Packet, PacketId, Publish, Qos, Reason, Version};
 
-impl<K: Key> Machine<K> {
+impl Machine {
     pub(super) fn publish<'a>(
         &mut self,
         publish: &Publish<'a>,
         out: &mut Vec<u8>,
-    ) -> Result<Step<'a, K>, Fault> {
+    ) -> Result<Step<'a>, Fault> {
         if publish.retain && !self.retains {
             let what = "retained messages are not supported";
             return Err(Fault { reason: Reason::RetainNotSupported, what });
@@ -92,7 +92,7 @@ impl<K: Key> Machine<K> {
         Ok(())
     }
 
-    pub(super) fn received<'a>(&mut self, ack: Ack<'_>, out: &mut Vec<u8>) -> Result<Step<'a, K>, Fault> {
+    pub(super) fn received<'a>(&mut self, ack: Ack<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Fault> {
         let Ack { id, reason, .. } = ack;
         let is_news = match self.window.pubrec(id, reason.is_failure()) {
             Acknowledged::Received(is_news) => is_news,
@@ -108,7 +108,7 @@ impl<K: Key> Machine<K> {
         })
     }
 
-    pub(super) fn released<'a>(&mut self, id: PacketId, out: &mut Vec<u8>) -> Step<'a, K> {
+    pub(super) fn released<'a>(&mut self, id: PacketId, out: &mut Vec<u8>) -> Step<'a> {
         if !self.intents.as_mut().is_some_and(|intents| intents.release(id)) {
             self.write(&Packet::Pubcomp(self.ack(id, Reason::PacketIdNotFound)), out);
             return Step::Done;
@@ -122,7 +122,7 @@ impl<K: Key> Machine<K> {
 
 /// The step for an acknowledgement that needs no reply. An unused id may belong to a message that was given
 /// up.
-pub(super) fn acknowledged<'a, K>(id: PacketId, acknowledged: Acknowledged<K>) -> Result<Step<'a, K>, Fault> {
+pub(super) fn acknowledged<'a>(id: PacketId, acknowledged: Acknowledged) -> Result<Step<'a>, Fault> {
     match acknowledged {
         Acknowledged::Ended(qos, key) => Ok(Step::Acknowledged { id, qos, key }),
         Acknowledged::Received(_) | Acknowledged::Unknown => Ok(Step::Done),

@@ -22,7 +22,7 @@ impl Fault {
 
 /// An instruction to the caller, from one packet.
 #[derive(Debug)]
-pub enum Step<'a, K> {
+pub enum Step<'a> {
     Done,
     /// Publish this message and pass the outcome to [`Machine::published`](super::Machine::published). A QoS
     /// 0 message has no reply: that call is only for one whose outcome was not known at once, after
@@ -53,7 +53,7 @@ pub enum Step<'a, K> {
         /// QoS 1 or 2.
         qos: Qos,
         /// The caller's key of the message.
-        key: K,
+        key: u64,
     },
     /// Record [`super::Event::Received`], then call [`Machine::recorded`](super::Machine::recorded).
     Received {

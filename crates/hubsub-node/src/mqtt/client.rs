@@ -73,7 +73,7 @@ pub(super) fn own_id(ctx: &Ctx, key: ConnKey) -> Box<str> {
 /// will is published.
 pub fn gone(ctx: &mut Ctx, key: ConnKey, mut client: Box<Client>, outlives: bool) {
     ctx.io.states.mqtt.clients -= 1;
-    ctx.io.states.mqtt.subscriptions -= client.machine.subscriptions();
+    ctx.io.states.mqtt.subscriptions -= client.machine.filters.len();
     ctx.io.output_bytes -= client.pending.bytes();
     ctx.io.states.mqtt.sessions.connected -= usize::from(client.session.is_some());
     ctx.io.states.mqtt.long_messages.remove(key);
@@ -147,9 +147,9 @@ impl Io {
         let client = conn.mqtt.as_mut()?;
         let arena = &mut self.arenas[usize::from(REPLIES)];
         let start = arena.len();
-        self.states.mqtt.subscriptions -= client.machine.subscriptions();
+        self.states.mqtt.subscriptions -= client.machine.filters.len();
         let acted = act(client, arena);
-        self.states.mqtt.subscriptions += client.machine.subscriptions();
+        self.states.mqtt.subscriptions += client.machine.filters.len();
         if arena.len() > start {
             self.metrics.mqtt_packets_sent_total.add(packets(&arena[start..]));
             conn.output.get_or_insert_with(|| self.pool.pop().unwrap_or_default());

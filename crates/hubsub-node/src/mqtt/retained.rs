@@ -161,7 +161,7 @@ fn act(ctx: &mut Ctx, key: ConnKey, answer: Answer) {
 pub fn read_unread(ctx: &mut Ctx) {
     for key in ctx.io.states.mqtt.unread.iter().copied().collect::<Vec<_>>() {
         if let Some(Client { machine, reads: Some(reads), .. }) = client_mut(&mut ctx.io, key) {
-            let is_subscribed = |filter: &[u8]| machine.grant_kept(filter, false).is_some();
+            let is_subscribed = |filter: &[u8]| machine.filters.grant_kept(filter, false).is_some();
             reads.retry_unread(is_subscribed, |hub| ctx.broker.row_hub_is_away(hub));
         }
         read_on(ctx, key);
@@ -238,7 +238,7 @@ impl Io {
         let Some(conn) = self.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
         let Some(client) = &conn.mqtt else { return };
         let is_own = is_publisher(&row.publisher, client.machine.client_id());
-        let Some(grant) = client.machine.grant_kept(filter, is_own) else { return };
+        let Some(grant) = client.machine.filters.grant_kept(filter, is_own) else { return };
         let Some(kept) = Kept::of(row).filter(|_| !is_expired(row, now_us)) else { return };
         let Ok(topic) = topic_name(kept.topic) else {
             self.metrics.mqtt_unsent_total.add(1);

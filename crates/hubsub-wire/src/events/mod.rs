@@ -8,9 +8,6 @@
 //!
 //! ```
 //!
-//! - [`EventsRequest`]: a request for the events of a topic, with its start position
-//! - [`write_record`], [`write_gap`], [`write_place`], [`HEARTBEAT`]: the items of a stream
-//!
 //! Invariants: a record is exactly one event, whatever it contains. A client resumes from the id of its last
 //! event, so no missing record goes unreported.
 

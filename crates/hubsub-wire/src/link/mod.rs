@@ -1,13 +1,6 @@
 //! The protocol between two nodes over a link, sans-I/O: bytes and the time in; frames, bytes and results
 //! out. No socket, no clock, no randomness of its own. See docs/protocol/link.md.
 //!
-//! - [`frame`]: all frames; the messages of brokers among them are defined in `hubsub_message`
-//! - [`handshake`]: authentication: cluster, versions, and mutual proof of the secret
-//! - [`machine`]: one link: heartbeats, suspicion, credit, queues, Bye
-//! - [`breaker`]: when a peer is dialed again
-//! - [`roster`]: one link per peer, even if it dials twice
-//! - [`clock`]: offset of a peer's clock
-//!
 //! Invariants:
 //!
 //! 1. Nothing is allocated for a frame before its length was checked. Frames of the link and of control

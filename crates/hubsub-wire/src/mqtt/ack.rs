@@ -14,18 +14,14 @@ pub struct Connack<'a> {
     pub session_present: bool,
     /// Success, or why the connection is refused.
     pub reason: Reason,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 
-/// PUBACK, PUBREC, PUBREL or PUBCOMP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack<'a> {
-    /// Packet id of the message.
     pub id: PacketId,
     /// Reason of 5.0; success before.
     pub reason: Reason,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 
@@ -34,7 +30,6 @@ pub struct Ack<'a> {
 pub struct Disconnect<'a> {
     /// Success (a normal end) before 5.0.
     pub reason: Reason,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 

@@ -20,10 +20,8 @@ const WILL: u8 = 0x04;
 const CLEAN: u8 = 0x02;
 const RESERVED: u8 = 0x01;
 
-/// The content of CONNECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connect<'a> {
-    /// MQTT version of the connection.
     pub version: Version,
     /// Whether an older session is discarded; before 5.0 also this one at its end.
     pub clean_start: bool,
@@ -35,11 +33,9 @@ pub struct Connect<'a> {
     pub will: Option<Will<'a>>,
     pub user_name: Option<&'a str>,
     pub password: Option<&'a [u8]>,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 
-/// The will message in CONNECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Will<'a> {
     /// A valid topic name without wildcards.
@@ -47,7 +43,6 @@ pub struct Will<'a> {
     /// At most 65,535 bytes.
     pub payload: &'a [u8],
     pub qos: Qos,
-    /// Whether it is retained.
     pub retain: bool,
     /// Include the delay; empty before 5.0.
     pub properties: Properties<'a>,
@@ -74,15 +69,11 @@ impl<'a> Connect<'a> {
         }
         let qos = Qos::from_bits(will_bits).ok_or(Flaw::QosThree)?;
         let keep_alive_s = Field::read(&mut from)?;
-        let properties_of = |from: &mut Reader<'a>, place| match version {
-            Version::V5 => Properties::read(from, place),
-            _ => Ok(Properties::default()),
-        };
-        let properties = properties_of(&mut from, Place::CONNECT)?;
+        let properties = Properties::read_of(version, &mut from, Place::CONNECT)?;
         let client_id = Field::read(&mut from)?;
         let mut will = None;
         if has(WILL) {
-            let properties = properties_of(&mut from, Place::WILL)?;
+            let properties = Properties::read_of(version, &mut from, Place::WILL)?;
             let topic = topic_name(Field::read(&mut from)?)?;
             let payload = Field::read(&mut from)?;
             will = Some(Will { topic, payload, qos, retain: has(WILL_RETAIN), properties });
@@ -108,15 +99,10 @@ impl<'a> Connect<'a> {
         (self.version as u8).write(to);
         (user_name | password | will | clean).write(to);
         self.keep_alive_s.write(to);
-        let write_properties = |properties: Properties<'_>, to: &mut Writer<'_>| {
-            if self.version == Version::V5 {
-                properties.write(to);
-            }
-        };
-        write_properties(self.properties, to);
+        self.properties.write_to(self.version, to);
         self.client_id.write(to);
         if let Some(will) = self.will {
-            write_properties(will.properties, to);
+            will.properties.write_to(self.version, to);
             will.topic.write(to);
             will.payload.write(to);
         }

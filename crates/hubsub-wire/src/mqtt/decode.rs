@@ -219,10 +219,7 @@ impl Decoder {
         if self.begun && matches!(kind, kind::CONNECT | kind::CONNACK) {
             return Err(Flaw::ConnectAgain);
         }
-        let wanted = match kind {
-            kind::PUBREL | kind::SUBSCRIBE | kind::UNSUBSCRIBE => 0b0010,
-            _ => 0,
-        };
+        let wanted = kind::flags(kind);
         // 3.1 repeats these three with DUP.
         let ignored = if wanted != 0 && version == Some(Version::V31) { 0b1000 } else { 0 };
         if flags & !ignored == wanted { Ok(()) } else { Err(Flaw::FixedHeaderFlags(flags)) }

@@ -6,50 +6,53 @@
 use super::encode::EncodeError;
 use super::error::Flaw;
 use super::field::{Field, Pair, Reader, SHORT_MAX, SubscriptionId, Writer, write_short};
+use super::packet::Version;
 use super::topic::topic_name;
 
 /// A packet that has properties, with its sender where that matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    bit: u16,
-    /// The same packet from the other side, 0 if the sender does not matter.
-    reverse: u16,
-}
-
-const CONNECT: u16 = 1;
-const WILL: u16 = 1 << 1;
-const CONNACK: u16 = 1 << 2;
-const CLIENT_PUBLISH: u16 = 1 << 3;
-const SERVER_PUBLISH: u16 = 1 << 4;
-const PUBLISH: u16 = CLIENT_PUBLISH | SERVER_PUBLISH;
-const ACK: u16 = 1 << 5;
-const SUBSCRIBE: u16 = 1 << 6;
-const UNSUBSCRIBE: u16 = 1 << 7;
-const CLIENT_DISCONNECT: u16 = 1 << 8;
-const SERVER_DISCONNECT: u16 = 1 << 9;
-const DISCONNECT: u16 = CLIENT_DISCONNECT | SERVER_DISCONNECT;
-const AUTH: u16 = 1 << 10;
-const ALL: u16 = (1 << 11) - 1;
+pub struct Place(u16);
 
 impl Place {
-    pub const CONNECT: Place = Place { bit: CONNECT, reverse: 0 };
+    pub const CONNECT: Place = Place(1);
     /// The will in CONNECT.
-    pub const WILL: Place = Place { bit: WILL, reverse: 0 };
-    pub const CONNACK: Place = Place { bit: CONNACK, reverse: 0 };
-    /// PUBLISH of a client.
-    pub const CLIENT_PUBLISH: Place = Place { bit: CLIENT_PUBLISH, reverse: SERVER_PUBLISH };
-    /// PUBLISH of a server.
-    pub const SERVER_PUBLISH: Place = Place { bit: SERVER_PUBLISH, reverse: CLIENT_PUBLISH };
+    pub const WILL: Place = Place(1 << 1);
+    pub const CONNACK: Place = Place(1 << 2);
+    pub const CLIENT_PUBLISH: Place = Place(1 << 3);
+    pub const SERVER_PUBLISH: Place = Place(1 << 4);
     /// PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
-    pub const ACK: Place = Place { bit: ACK, reverse: 0 };
-    pub const SUBSCRIBE: Place = Place { bit: SUBSCRIBE, reverse: 0 };
-    pub const UNSUBSCRIBE: Place = Place { bit: UNSUBSCRIBE, reverse: 0 };
-    /// DISCONNECT of a client.
-    pub const CLIENT_DISCONNECT: Place = Place { bit: CLIENT_DISCONNECT, reverse: SERVER_DISCONNECT };
-    /// DISCONNECT of a server.
-    pub const SERVER_DISCONNECT: Place = Place { bit: SERVER_DISCONNECT, reverse: CLIENT_DISCONNECT };
-    pub const AUTH: Place = Place { bit: AUTH, reverse: 0 };
+    pub const ACK: Place = Place(1 << 5);
+    pub const SUBSCRIBE: Place = Place(1 << 6);
+    pub const UNSUBSCRIBE: Place = Place(1 << 7);
+    pub const CLIENT_DISCONNECT: Place = Place(1 << 8);
+    pub const SERVER_DISCONNECT: Place = Place(1 << 9);
+    pub const AUTH: Place = Place(1 << 10);
+
+    /// The same packet from the other side, 0 if the sender does not matter.
+    fn reverse(self) -> u16 {
+        match self {
+            Place::CLIENT_PUBLISH => SERVER_PUBLISH,
+            Place::SERVER_PUBLISH => CLIENT_PUBLISH,
+            Place::CLIENT_DISCONNECT => SERVER_DISCONNECT,
+            Place::SERVER_DISCONNECT => CLIENT_DISCONNECT,
+            _ => 0,
+        }
+    }
 }
+
+const CONNECT: u16 = Place::CONNECT.0;
+const WILL: u16 = Place::WILL.0;
+const CONNACK: u16 = Place::CONNACK.0;
+const CLIENT_PUBLISH: u16 = Place::CLIENT_PUBLISH.0;
+const SERVER_PUBLISH: u16 = Place::SERVER_PUBLISH.0;
+const PUBLISH: u16 = CLIENT_PUBLISH | SERVER_PUBLISH;
+const ACK: u16 = Place::ACK.0;
+const SUBSCRIBE: u16 = Place::SUBSCRIBE.0;
+const CLIENT_DISCONNECT: u16 = Place::CLIENT_DISCONNECT.0;
+const SERVER_DISCONNECT: u16 = Place::SERVER_DISCONNECT.0;
+const DISCONNECT: u16 = CLIENT_DISCONNECT | SERVER_DISCONNECT;
+const AUTH: u16 = Place::AUTH.0;
+const ALL: u16 = (1 << 11) - 1;
 
 macro_rules! properties {
     ($($(#[doc = $doc:literal])+ $id:literal $name:ident $type:ty, $places:expr;)+) => {
@@ -71,7 +74,7 @@ macro_rules! properties {
             /// Whether this packet may have it.
             #[must_use]
             pub fn fits(&self, place: Place) -> bool {
-                places(self.id()).is_some_and(|places| places & place.bit != 0)
+                places(self.id()).is_some_and(|places| places & place.0 != 0)
             }
 
             fn read(id: u8, from: &mut Reader<'a>) -> Result<Property<'a>, Flaw> {
@@ -177,7 +180,23 @@ impl Field<'_> for SubscriptionId {
 pub struct Properties<'a>(&'a [u8]);
 
 impl<'a> Properties<'a> {
-    /// Reads their length and values, and checks that the packet may have them.
+    /// Reads their length and values, and checks that the packet may have them; none before 5.0.
+    #[inline]
+    pub(super) fn read_of(
+        version: Version,
+        from: &mut Reader<'a>,
+        place: Place,
+    ) -> Result<Properties<'a>, Flaw> {
+        if version == Version::V5 { Properties::read(from, place) } else { Ok(Properties::default()) }
+    }
+
+    /// Appends them; nothing before 5.0.
+    pub(super) fn write_to(self, version: Version, to: &mut Writer<'_>) {
+        if version == Version::V5 {
+            self.write(to);
+        }
+    }
+
     #[inline]
     pub(super) fn read(from: &mut Reader<'a>, place: Place) -> Result<Properties<'a>, Flaw> {
         let length = from.short()?;
@@ -225,8 +244,8 @@ fn check(raw: &[u8], place: Place) -> Result<(), Flaw> {
     while let Some(&id) = left.0.first() {
         left.0 = &left.0[1..];
         let places = places(id).ok_or(Flaw::UnknownProperty(id))?;
-        if places & place.bit == 0 {
-            let reversed = places & place.reverse != 0;
+        if places & place.0 == 0 {
+            let reversed = places & place.reverse() != 0;
             return Err(if reversed { Flaw::PropertyOfOtherSide(id) } else { Flaw::PropertyMisplaced(id) });
         }
         let property = Property::read(id, &mut left).map_err(|flaw| match flaw {

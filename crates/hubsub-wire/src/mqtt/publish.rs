@@ -30,7 +30,6 @@ pub struct Publish<'a> {
     pub topic: &'a str,
     /// Only with QoS 1 and 2. When encoding, `None` reserves space for [`Encoded::copy`].
     pub id: Option<PacketId>,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     pub payload: &'a [u8],
 }
@@ -54,11 +53,8 @@ impl<'a> Publish<'a> {
         let name: &[u8] = Field::read(&mut left)?;
         let topic = if name.is_empty() { "" } else { topic_name(name)? };
         let id = if qos == Qos::AtMostOnce { None } else { Some(packet_id(&mut left)?) };
-        let mut properties = Properties::default();
-        if version == Version::V5 {
-            let place = if from == Peer::Client { Place::CLIENT_PUBLISH } else { Place::SERVER_PUBLISH };
-            properties = Properties::read(&mut left, place)?;
-        }
+        let place = if from == Peer::Client { Place::CLIENT_PUBLISH } else { Place::SERVER_PUBLISH };
+        let properties = Properties::read_of(version, &mut left, place)?;
         let alias = |property| matches!(property, Property::TopicAlias(_));
         if topic.is_empty() && !properties.iter().any(alias) {
             return Err(Flaw::TopicEmpty);
@@ -146,6 +142,16 @@ fn patch(packet: &mut [u8], id_at: usize, id: PacketId, dup: bool) {
     packet[id_at..id_at + 2].copy_from_slice(&id.get().to_be_bytes());
 }
 
+#[inline]
+fn topic_len(topic: &[u8]) -> Result<u16, EncodeError> {
+    u16::try_from(topic.len()).map_err(|_| EncodeError::FieldTooLong { bytes: topic.len() })
+}
+
+#[inline]
+fn properties_len(properties: &[u8], version: Version) -> usize {
+    if version == Version::V5 { short_len(properties.len()) + properties.len() } else { 0 }
+}
+
 /// Appends a message. Properties are omitted before 5.0.
 ///
 /// # Errors
@@ -176,11 +182,9 @@ pub fn write_plain(
     properties: Properties<'_>,
     payload: &[u8],
 ) -> Result<(usize, usize), EncodeError> {
-    let topic_len =
-        u16::try_from(topic.len()).map_err(|_| EncodeError::FieldTooLong { bytes: topic.len() })?;
+    let topic_len = topic_len(topic)?;
     let properties = properties.as_bytes();
-    let properties_len =
-        if version == Version::V5 { short_len(properties.len()) + properties.len() } else { 0 };
+    let properties_len = properties_len(properties, version);
     let length = (2 + topic.len() + properties_len).saturating_add(payload.len());
     let remaining = remaining_length_checked(length, usize::MAX)?;
     let start = out.len();
@@ -211,12 +215,10 @@ pub fn write_publish_head(
     packet_bytes_max: usize,
 ) -> Result<Encoded, EncodeError> {
     let topic = publish.topic.as_bytes();
-    let topic_len =
-        u16::try_from(topic.len()).map_err(|_| EncodeError::FieldTooLong { bytes: topic.len() })?;
+    let topic_len = topic_len(topic)?;
     let id_len = if publish.qos == Qos::AtMostOnce { 0 } else { 2 };
     let properties = publish.properties.as_bytes();
-    let properties_len =
-        if version == Version::V5 { short_len(properties.len()) + properties.len() } else { 0 };
+    let properties_len = properties_len(properties, version);
     let head = 2 + topic.len() + id_len + properties_len;
     let remaining = remaining_length_checked(head.saturating_add(payload_bytes), packet_bytes_max)?;
     let start = out.len();

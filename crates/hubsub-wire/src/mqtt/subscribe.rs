@@ -75,6 +75,18 @@ impl Options {
     }
 }
 
+/// Checks encoded filters; `check` reads what follows each.
+fn each_filter(raw: &[u8], check: impl Fn(&str, &mut Reader<'_>) -> Result<(), Flaw>) -> Result<(), Flaw> {
+    let mut left = Reader(raw);
+    if raw.is_empty() {
+        return Err(Flaw::NoFilter);
+    }
+    while !left.0.is_empty() {
+        check(topic_filter(Field::read(&mut left)?)?, &mut left)?;
+    }
+    Ok(())
+}
+
 /// Filters with their options; at least one, all valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filters<'a>(&'a [u8]);
@@ -85,17 +97,11 @@ impl<'a> Filters<'a> {
     /// # Errors
     /// There is none, or one is invalid.
     pub fn new(raw: &'a [u8], version: Version) -> Result<Filters<'a>, Flaw> {
-        let mut left = Reader(raw);
-        if raw.is_empty() {
-            return Err(Flaw::NoFilter);
-        }
-        while !left.0.is_empty() {
-            let filter = topic_filter(Field::read(&mut left)?)?;
-            let options = Options::from_byte(u8::read(&mut left)?, version)?;
-            if options.no_local && shared(filter).is_some() {
-                return Err(Flaw::ShareNoLocal);
-            }
-        }
+        each_filter(raw, |filter, left| {
+            let options = Options::from_byte(u8::read(left)?, version)?;
+            let is_flawed = options.no_local && shared(filter).is_some();
+            if is_flawed { Err(Flaw::ShareNoLocal) } else { Ok(()) }
+        })?;
         Ok(Filters(raw))
     }
 
@@ -130,13 +136,7 @@ impl<'a> Names<'a> {
     /// # Errors
     /// There is none, or one is invalid.
     pub fn new(raw: &'a [u8]) -> Result<Names<'a>, Flaw> {
-        let mut left = Reader(raw);
-        if raw.is_empty() {
-            return Err(Flaw::NoFilter);
-        }
-        while !left.0.is_empty() {
-            topic_filter(Field::read(&mut left)?)?;
-        }
+        each_filter(raw, |_, _| Ok(()))?;
         Ok(Names(raw))
     }
 
@@ -176,45 +176,31 @@ impl<'a> Reasons<'a> {
     }
 }
 
-/// The content of SUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subscribe<'a> {
-    /// Packet id, repeated in SUBACK.
     pub id: PacketId,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
-    /// At least one filter.
     pub filters: Filters<'a>,
 }
 
-/// The reply to SUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Suback<'a> {
-    /// Packet id of the SUBSCRIBE.
     pub id: PacketId,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     /// At least one; see [`Reason::suback_number`] for older versions.
     pub reasons: Reasons<'a>,
 }
 
-/// The content of UNSUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsubscribe<'a> {
-    /// Packet id, repeated in UNSUBACK.
     pub id: PacketId,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
-    /// At least one filter.
     pub filters: Names<'a>,
 }
 
-/// The reply to UNSUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsuback<'a> {
-    /// Packet id of the UNSUBSCRIBE.
     pub id: PacketId,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     /// At least one in 5.0; none before.
     pub reasons: Reasons<'a>,
@@ -228,16 +214,12 @@ fn begin<'a>(
 ) -> Result<(PacketId, Properties<'a>, &'a [u8]), Flaw> {
     let mut from = Reader(body);
     let id = packet_id(&mut from)?;
-    let properties =
-        if version == Version::V5 { Properties::read(&mut from, place)? } else { Properties::default() };
-    Ok((id, properties, from.rest()))
+    Ok((id, Properties::read_of(version, &mut from, place)?, from.rest()))
 }
 
 fn write(id: PacketId, properties: Properties<'_>, rest: &[u8], version: Version, to: &mut Writer<'_>) {
     id.get().write(to);
-    if version == Version::V5 {
-        properties.write(to);
-    }
+    properties.write_to(version, to);
     to.out.extend_from_slice(rest);
 }
 

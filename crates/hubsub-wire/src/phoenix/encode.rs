@@ -10,26 +10,14 @@ use super::decode::kind;
 use super::json::write_text;
 use super::message::{FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, word, write_ref};
 use crate::websocket::{Kind, base64};
-use std::fmt;
 
 /// Why a message is not sent; the output is unchanged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// A topic or an event of a binary message is longer than [`FIELD_BYTES_MAX`].
-    FieldTooLong {
-        /// Its length in bytes.
-        bytes: usize,
-    },
+    /// A topic or an event.
+    #[error("field of a binary message too long: {bytes} bytes, at most {FIELD_BYTES_MAX}")]
+    FieldTooLong { bytes: usize },
 }
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let EncodeError::FieldTooLong { bytes } = self;
-        write!(f, "field of a binary message too long: {bytes} bytes, at most {FIELD_BYTES_MAX}")
-    }
-}
-
-impl std::error::Error for EncodeError {}
 
 impl Message<'_> {
     /// Appends it in the format of `version`; version 1 has bytes as base64 in an object, and no join_ref.

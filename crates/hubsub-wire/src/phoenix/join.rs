@@ -8,7 +8,6 @@ use super::decode::members;
 use super::json::Reader;
 use super::message::Payload;
 use hubsub_types::Position;
-use std::fmt;
 
 /// Where a channel starts in its topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,36 +26,22 @@ pub enum Start {
     After(Position),
 }
 
-/// Why the start position of a join is invalid.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum BadStart {
-    /// `rewind` is neither a count nor a time.
+/// Why a join is invalid, with the reason in the reply.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum BadJoin {
+    #[error("rewind is a count or a time; hint: 20 or \"10s\"")]
     Rewind,
-    /// `after` is not a position.
+    #[error("after is a position; hint: \"EPOCH-SEQ\"")]
     After,
-    /// Both members are present.
+    #[error("either rewind or after")]
     Both,
+    #[error("presence is true or an object; hint: {{\"key\": \"ann\"}}")]
+    Presence,
+    #[error("presence needs a key, which is a text; hint: {{\"key\": \"ann\"}}")]
+    Key,
+    #[error("the meta of presence is an object")]
+    Meta,
 }
-
-impl BadStart {
-    /// The reason in the reply.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
-        match self {
-            BadStart::Rewind => "rewind is a count or a time; hint: 20 or \"10s\"",
-            BadStart::After => "after is a position; hint: \"EPOCH-SEQ\"",
-            BadStart::Both => "either rewind or after",
-        }
-    }
-}
-
-impl fmt::Display for BadStart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for BadStart {}
 
 impl Start {
     /// Parses a join's payload. One that is no object yields the default; members that are null or unknown
@@ -64,7 +49,7 @@ impl Start {
     ///
     /// # Errors
     /// A member is invalid.
-    pub fn read(params: Payload<'_>) -> Result<Start, BadStart> {
+    pub fn read(params: Payload<'_>) -> Result<Start, BadJoin> {
         let Payload::Json(text) = params else { return Ok(Start::Live) };
         if !text.starts_with('{') {
             return Ok(Start::Live);
@@ -81,12 +66,12 @@ impl Start {
             Ok(())
         });
         // For a payload that was not checked before.
-        walked.map_err(|_| BadStart::Rewind)?;
+        walked.map_err(|_| BadJoin::Rewind)?;
         match (rewind, after) {
             (None, None) => Ok(Start::Live),
-            (Some(value), None) => read_rewind(value).ok_or(BadStart::Rewind),
-            (None, Some(value)) => read_position(value).map(Start::After).ok_or(BadStart::After),
-            (Some(_), Some(_)) => Err(BadStart::Both),
+            (Some(value), None) => read_rewind(value).ok_or(BadJoin::Rewind),
+            (None, Some(value)) => read_position(value).map(Start::After).ok_or(BadJoin::After),
+            (Some(_), Some(_)) => Err(BadJoin::Both),
         }
     }
 

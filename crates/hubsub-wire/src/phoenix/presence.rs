@@ -7,9 +7,9 @@
 //! ```
 
 use super::decode::members;
+use super::join::BadJoin;
 use super::json::{Reader, write_text};
 use super::message::Payload;
-use std::fmt;
 
 /// The presence request of a join.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,43 +27,12 @@ pub struct Member {
     pub meta: Box<str>,
 }
 
-/// Why the presence request of a join is invalid.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum BadPresence {
-    /// It is neither true nor an object.
-    Presence,
-    /// There is no key, or it is not a text.
-    Key,
-    /// The meta is not an object.
-    Meta,
-}
-
-impl BadPresence {
-    /// The reason in the reply.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
-        match self {
-            BadPresence::Presence => "presence is true or an object; hint: {\"key\": \"ann\"}",
-            BadPresence::Key => "presence needs a key, which is a text; hint: {\"key\": \"ann\"}",
-            BadPresence::Meta => "the meta of presence is an object",
-        }
-    }
-}
-
-impl fmt::Display for BadPresence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for BadPresence {}
-
 impl PresenceRequest {
     /// Parses a join's payload; `None` without a presence request, or if it is null or false.
     ///
     /// # Errors
     /// A member is invalid.
-    pub fn read(params: Payload<'_>) -> Result<Option<PresenceRequest>, BadPresence> {
+    pub fn read(params: Payload<'_>) -> Result<Option<PresenceRequest>, BadJoin> {
         let Payload::Json(text) = params else { return Ok(None) };
         if !text.starts_with('{') {
             return Ok(None);
@@ -76,20 +45,20 @@ impl PresenceRequest {
             }
             Ok(())
         });
-        walked.map_err(|_| BadPresence::Presence)?;
+        walked.map_err(|_| BadJoin::Presence)?;
         match presence {
             None | Some("null" | "false") => Ok(None),
             Some("true") => Ok(Some(PresenceRequest { member: None })),
             Some(object) if object.starts_with('{') => {
                 Ok(Some(PresenceRequest { member: Some(Member::read(object)?) }))
             }
-            Some(_) => Err(BadPresence::Presence),
+            Some(_) => Err(BadJoin::Presence),
         }
     }
 }
 
 impl Member {
-    fn read(object: &str) -> Result<Member, BadPresence> {
+    fn read(object: &str) -> Result<Member, BadJoin> {
         let (mut key, mut meta) = (None, "{}");
         let walked = members(&mut Reader::new(object), |name, reader| {
             let value = reader.value()?;
@@ -100,12 +69,12 @@ impl Member {
             }
             Ok(())
         });
-        walked.map_err(|_| BadPresence::Presence)?;
+        walked.map_err(|_| BadJoin::Presence)?;
         let key = key.and_then(|key| Reader::new(key).text().ok()).filter(|key| !key.is_empty());
         if !meta.starts_with('{') {
-            return Err(BadPresence::Meta);
+            return Err(BadJoin::Meta);
         }
-        Ok(Member { key: key.ok_or(BadPresence::Key)?.into(), meta: meta.into() })
+        Ok(Member { key: key.ok_or(BadJoin::Key)?.into(), meta: meta.into() })
     }
 }
 

@@ -16,12 +16,12 @@
 
 use super::answer::{Answer, reason};
 use super::error::Flaw;
-use super::join::Start;
+use super::join::{BadJoin, Start};
 use super::json::Reader;
 use super::message::{
     FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, is_reserved, word,
 };
-use super::presence::{BadPresence, PresenceRequest};
+use super::presence::PresenceRequest;
 use crate::websocket::CloseCode;
 use hubsub_types::names::Matcher;
 use std::borrow::Cow;
@@ -211,13 +211,11 @@ impl Socket {
         if !self.may_join(rules) {
             return reply(push, join_ref, Status::Error, &reason(JOIN_RATE), act);
         }
-        let start = match Start::read(push.payload) {
-            Ok(start) => start,
-            Err(bad) => return reply(push, join_ref, Status::Error, &reason(bad.reason()), act),
-        };
-        let presence = match PresenceRequest::read(push.payload) {
-            Ok(presence) => presence,
-            Err(bad) => return reply(push, join_ref, Status::Error, &reason(bad.reason()), act),
+        let read =
+            Start::read(push.payload).and_then(|start| Ok((start, PresenceRequest::read(push.payload)?)));
+        let (start, presence) = match read {
+            Ok(read) => read,
+            Err(bad) => return reply(push, join_ref, Status::Error, &reason(&bad.to_string()), act),
         };
         // In version 1 messages have no join_ref, and clients identify a join by its ref.
         let of_join = match self.version {
@@ -245,7 +243,7 @@ impl Socket {
                 act(Action::Update { topic: &push.topic, meta, answer: Answer::new(self.version, push) });
             }
             _ => {
-                let why = reason(BadPresence::Meta.reason());
+                let why = reason(&BadJoin::Meta.to_string());
                 reply(push, push.join_ref.as_ref(), Status::Error, &why, act);
             }
         }

@@ -6,11 +6,6 @@
 //! |         1 byte          |     1 byte     | 0 2 8  | 0 4   |   …     |
 //! ```
 //!
-//! - [`Request`]: a request to upgrade; checked, then accepted or refused
-//! - [`Decoder`]: decodes frames into messages, piece by piece, unmasked in place
-//! - [`write_frame`], [`write_close`]: encode frames
-//! - [`Flaw`] and [`Refusal`]: errors, and the bytes that report them
-//!
 //! Invariants:
 //!
 //! 1. However the input is split, it yields the same messages or the same error.
