@@ -18,7 +18,6 @@ use crate::machine::Progress;
 use hashbrown::HashSet;
 use hubsub_types::{Epoch, HubId, Position, Seq};
 
-/// The cursor that counts a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CountedBy {
     #[default]
@@ -27,24 +26,30 @@ pub enum CountedBy {
     Hub,
 }
 
-/// A cursor in a topic.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct InTopic {
     /// The epoch of its room to which the cursor refers.
     epoch: Epoch,
-    /// Progress in seqs of that epoch.
     progress: Progress,
     /// Records of QoS 0 before this time are skipped, in µs since 1970.
     quiet_us: u64,
 }
 
-/// A cursor in a hub.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct InHub {
     hub: HubId,
     progress: Progress,
     /// The first offset that arrived and was not taken; 0 if none.
     stop: u64,
+}
+
+impl InTopic {
+    /// In another epoch it starts again.
+    fn enter(&mut self, epoch: Epoch) {
+        if self.epoch != epoch {
+            (self.epoch, self.progress) = (epoch, Progress::default());
+        }
+    }
 }
 
 impl InHub {
@@ -58,14 +63,12 @@ impl InHub {
     }
 }
 
-/// All cursors of a session.
 #[derive(Clone, Default)]
 pub struct Cursors {
     topics: Few<InTopic>,
     hubs: Vec<InHub>,
     /// For wildcards: records of QoS 0 before this time are skipped, in µs since 1970.
     quiet_us: u64,
-    /// True if its wildcards have hub cursors.
     pub has_hub_cursors: bool,
     /// True if a wildcard started at a past position and has cursors of its own: records that wildcards
     /// deliver are then queued like those of rooms without a log.
@@ -81,6 +84,7 @@ pub struct Cursors {
 
 impl Cursors {
     /// The cursor that counts a record; `by_topic`: it arrived by a topic subscription, else by a wildcard.
+    #[inline]
     pub fn counted_by(&self, by_topic: bool, topic: &[u8], offset: u64) -> CountedBy {
         match by_topic {
             true if self.topics.get(topic).is_some() => CountedBy::Topic,
@@ -89,7 +93,6 @@ impl Cursors {
         }
     }
 
-    /// True if there is a topic cursor.
     pub fn has_topics(&self) -> bool {
         self.topics.len() > 0
     }
@@ -127,21 +130,18 @@ impl Cursors {
         }
     }
 
-    /// Its wildcards have no cursors any more.
     pub fn remove_hubs(&mut self) {
         (self.has_hub_cursors, self.hubs) = (false, Vec::new());
     }
 
-    /// Takes a record; `is_open`: it will be acknowledged. False if it is not for this client or was taken
-    /// before.
+    /// Takes a record, to be acknowledged if `is_open`. False if it is not for this client or was taken.
+    #[inline]
     pub fn take(&mut self, counted: CountedBy, content: &Content<'_>, is_open: bool) -> bool {
         let (progress, place, quiet_us) = match counted {
             CountedBy::None => return true,
             CountedBy::Topic => {
                 let Some(at) = self.topics.get_mut(content.topic.as_bytes()) else { return true };
-                if at.epoch != content.position.epoch {
-                    (at.epoch, at.progress) = (content.position.epoch, Progress::default());
-                }
+                at.enter(content.position.epoch);
                 (&mut at.progress, content.position.seq.0, at.quiet_us)
             }
             CountedBy::Hub => {
@@ -170,41 +170,36 @@ impl Cursors {
 
     /// The client has completed the acknowledgement of a record.
     pub fn done(&mut self, counted: CountedBy, content: &Content<'_>) {
+        if counted == CountedBy::Hub && !self.has_hub_cursors {
+            return;
+        }
+        if let Some((progress, place)) = self.counter(counted, content) {
+            progress.acknowledged(place);
+        }
+    }
+
+    /// The progress that counts a record, and its number there; none if the topic's cursor is in another
+    /// epoch.
+    fn counter(&mut self, counted: CountedBy, content: &Content<'_>) -> Option<(&mut Progress, u64)> {
         match counted {
-            CountedBy::None => {}
+            CountedBy::None => None,
             CountedBy::Topic => {
-                let at = self
-                    .topics
-                    .get_mut(content.topic.as_bytes())
-                    .filter(|at| at.epoch == content.position.epoch);
-                at.into_iter().for_each(|at| _ = at.progress.acknowledged(content.position.seq.0));
+                let at = self.topics.get_mut(content.topic.as_bytes())?;
+                (at.epoch == content.position.epoch).then_some((&mut at.progress, content.position.seq.0))
             }
-            CountedBy::Hub if !self.has_hub_cursors => {}
-            CountedBy::Hub => _ = self.hub(content.place.hub).progress.acknowledged(content.place.offset),
+            CountedBy::Hub => Some((&mut self.hub(content.place.hub).progress, content.place.offset)),
         }
     }
 
     /// Takes back a queued record; returns whether a cursor counts it.
     pub fn take_back(&mut self, counted: CountedBy, content: &Content<'_>) -> bool {
-        match counted {
-            CountedBy::None => return false,
-            CountedBy::Topic => {
-                let at = self
-                    .topics
-                    .get_mut(content.topic.as_bytes())
-                    .filter(|at| at.epoch == content.position.epoch);
-                at.into_iter().for_each(|at| at.progress.take_back(content.position.seq.0));
-            }
-            CountedBy::Hub => {
-                let at = self.hub(content.place.hub);
-                at.progress.take_back(content.place.offset);
-                at.stop_at(content.place.offset);
-            }
+        if let Some((progress, place)) = self.counter(counted, content) {
+            progress.take_back(place);
         }
-        true
+        self.refuse(counted, content.place.hub, content.place.offset);
+        counted != CountedBy::None
     }
 
-    /// Takes back all queued records.
     pub fn take_back_all(&mut self, pending: &Pending) {
         // In reverse, because a cursor stores each number after one that is taken back.
         for item in pending.iter().rev() {
@@ -226,22 +221,20 @@ impl Cursors {
 
     /// A record sent after the snapshot and before the process ended: it is in flight and is not taken again.
     pub fn sent_since(&mut self, counted: CountedBy, content: &Content<'_>) {
-        match counted {
-            CountedBy::None => {}
-            CountedBy::Topic => {
-                let Some(at) = self.topics.get_mut(content.topic.as_bytes()) else { return };
-                if at.epoch != content.position.epoch {
-                    (at.epoch, at.progress) = (content.position.epoch, Progress::default());
-                }
-                at.progress.sent_ahead(content.position.seq.0);
-            }
-            CountedBy::Hub if !self.has_hub_cursors => {}
-            CountedBy::Hub => self.hub(content.place.hub).progress.sent_ahead(content.place.offset),
+        if counted == CountedBy::Hub && !self.has_hub_cursors {
+            return;
+        }
+        if counted == CountedBy::Topic
+            && let Some(at) = self.topics.get_mut(content.topic.as_bytes())
+        {
+            at.enter(content.position.epoch);
+        }
+        if let Some((progress, place)) = self.counter(counted, content) {
+            progress.sent_ahead(place);
         }
     }
 
-    /// The process has ended: of the unacknowledged records these are in flight, all others are delivered
-    /// again.
+    /// The process has ended: of unacknowledged records only these are in flight, the others come again.
     pub fn process_lost<'a>(&mut self, in_flight: impl Iterator<Item = (CountedBy, Content<'a>)>) {
         let (mut in_topics, mut in_hubs) = (HashSet::new(), HashSet::new());
         for (counted, content) in in_flight {
@@ -265,7 +258,6 @@ impl Cursors {
         self.hub(hub).passed(upto);
     }
 
-    /// The session is offline: frees what it does not need.
     pub fn detach(&mut self) {
         (self.asked, self.waiting) = (Vec::new(), Vec::new());
         self.awaits_ends = false;

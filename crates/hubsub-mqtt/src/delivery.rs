@@ -21,32 +21,24 @@ use std::rc::Rc;
 /// output limit; the next entry is written once this one is safe.
 const PREPARED_MAX: usize = 256;
 
-/// How a record reached a client.
 #[derive(Clone, Copy, Default)]
 pub struct Way<'a> {
     /// The group, if the client got it as a member.
     pub group: Option<&'a [u8]>,
-    /// The cursor of the client's session that counts it.
     pub counted: CountedBy,
 }
 
-/// Identifies a message that has a packet id already.
 #[derive(Clone, Copy)]
 pub struct Under {
     pub id: PacketId,
-    /// Its key in the session.
     pub key: u64,
-    /// True for a retransmission.
     pub dup: bool,
 }
 
-/// The next message to send.
 pub enum Next<T> {
-    /// No message waits to be sent.
     None,
     /// It waits for the window, the socket or its entry.
     Waits,
-    /// It must be recorded first.
     Record,
     Ready(T),
 }
@@ -77,7 +69,6 @@ impl Client {
         self.persistence().is_some_and(|it| qos == Qos::ExactlyOnce || it.has_prepared())
     }
 
-    /// How a record is sent for this subscription, if at all.
     #[must_use]
     #[inline]
     pub fn grant(&self, via: Via<'_>, record: &RecordView<'_>) -> Option<Grant> {
@@ -97,7 +88,6 @@ impl Client {
         self.cursors().is_some_and(Cursors::has_topics)
     }
 
-    /// The cursor of its session that counts a record.
     #[must_use]
     #[inline]
     pub fn counted_by(&self, via: Via<'_>, record: &RecordView<'_>) -> CountedBy {
@@ -109,18 +99,19 @@ impl Client {
     }
 
     /// Marks a record as taken by its session; false if it was taken before.
+    #[inline]
     pub fn takes(&mut self, counted: CountedBy, content: &Content<'_>, is_open: bool) -> bool {
         self.cursors_mut(counted).is_none_or(|cursors| cursors.take(counted, content, is_open))
     }
 
     /// Marks a record as not taken for now.
+    #[inline]
     pub fn refuses(&mut self, counted: CountedBy, record: &RecordView<'_>) {
         if let Some(cursors) = self.cursors_mut(counted) {
             cursors.refuse(counted, record.place.hub, record.place.offset);
         }
     }
 
-    /// True if its protocol version can report gaps.
     #[must_use]
     pub fn reports_gaps(&self) -> bool {
         self.machine.version() >= Version::V5
@@ -216,9 +207,8 @@ impl Client {
         Some(Under { id, key, dup: false })
     }
 
-    /// Assigns packet ids to waiting QoS 2 messages and those after them; they are sent once that is
-    /// persisted. Returns the memory of the messages that left the queue, in bytes, and how many of them had
-    /// expired.
+    /// Assigns packet ids to waiting QoS 2 messages and those after them, which are sent once that is
+    /// persisted. Returns the memory of those that left the queue, in bytes, and how many had expired.
     pub fn prepare(&mut self, now_us: u64) -> (usize, u64) {
         let (mut bytes, mut expired) = (0, 0);
         let Client { session, pending, machine, .. } = self;

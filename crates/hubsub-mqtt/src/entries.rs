@@ -38,16 +38,13 @@ const OF_HUB: u8 = 4;
 /// The highest accepted value of a counter, so that it cannot overflow.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// The fields before the state in a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Head {
     /// Identifies the session among those of its client id; unique. Producer id of its QoS 2 messages.
     pub born: u64,
     /// Identifies the holder that wrote it, from 1.
     pub epoch: u64,
-    /// The last key assigned to a message.
     pub last_key: u64,
-    /// The number of the last entry.
     pub last_entry: u64,
     /// Entries up to this number are obsolete.
     pub through: u64,
@@ -65,7 +62,6 @@ pub fn beginning_of(born: u64) -> Vec<u8> {
 }
 
 impl Head {
-    /// Appends the head and the cursors.
     pub fn write(&self, cursors: Option<&Cursors>, out: &mut Vec<u8>) {
         let Head { born, epoch, last_key, last_entry, through, before, queued_from } = *self;
         out.push(VERSION);
@@ -93,22 +89,11 @@ impl Head {
     }
 }
 
-/// One part of an entry.
 pub enum Part {
-    /// An event and its number.
     Event(u64, Event),
-    /// A message that is queued or in flight.
-    Message {
-        is_queued: bool,
-        key: u64,
-        /// The cursor that counts it.
-        counted: CountedBy,
-        message: Message,
-        grant: Grant,
-    },
+    Message { is_queued: bool, key: u64, counted: CountedBy, message: Message, grant: Grant },
 }
 
-/// The fields before the parts of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryHead {
     pub born: u64,
@@ -117,7 +102,6 @@ pub struct EntryHead {
     pub number: u64,
 }
 
-/// Appends an entry's head to a new buffer.
 pub fn begin(EntryHead { born, epoch, number }: EntryHead) -> Vec<u8> {
     [born.to_le_bytes(), epoch.to_le_bytes(), number.to_le_bytes()].concat()
 }
@@ -249,7 +233,6 @@ impl<'a> Reader<'a> {
         Ok((qos, byte & RETAIN != 0))
     }
 
-    /// Bytes with their length in 4 bytes.
     fn long_bytes(&mut self) -> Result<&'a [u8], Damaged> {
         let length = self.chunk().map(u32::from_le_bytes)?;
         self.take(length as usize)

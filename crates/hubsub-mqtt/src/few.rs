@@ -89,7 +89,6 @@ impl<V> Few<V> {
         self.len() < before
     }
 
-    /// Returns whether it was present.
     pub fn remove(&mut self, key: &[u8]) -> bool {
         match &mut self.many {
             None => self.retain(|own, _| own != key),

@@ -20,7 +20,6 @@
 //! invariants are in the heads of the modules.
 
 mod actions;
-mod backoff;
 mod client;
 mod cursors;
 mod delete_retry;

@@ -45,7 +45,6 @@ impl Plain {
 }
 
 impl Client {
-    /// Classifies the client by its current state.
     #[must_use]
     pub fn plain(&self) -> Plain {
         let is_plain = self.pending.is_empty()
@@ -64,8 +63,8 @@ impl Client {
     }
 }
 
-/// Appends a record's QoS 0 packet. None if the topic is not valid in MQTT, the message has expired, or it is
-/// too long for the arena.
+/// Appends a QoS 0 packet. None if the topic is invalid in MQTT, the message expired, or too long for the
+/// arena.
 pub fn encode_plain(
     arena: &mut Vec<u8>,
     v5: bool,

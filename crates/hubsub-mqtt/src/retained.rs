@@ -17,8 +17,7 @@ use hubsub_types::ConnKey;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// The most topics whose live messages are noted during reads. Beyond that the first is forgotten; its entry
-/// was written long ago.
+/// The most topics whose live messages are noted during reads; the first, written long ago, is forgotten.
 const LIVE_MAX: usize = 4_096;
 
 /// The most outstanding pages of a shard from other shards and nodes.
@@ -28,7 +27,6 @@ const ASKED_MAX: usize = 16;
 /// may have no leader, which is detected only after seconds.
 const ASKED_MS: u64 = 50;
 
-/// The reads of a client.
 #[derive(Default)]
 pub struct Reads {
     /// In the order of the subscriptions; the first is in progress.
@@ -37,28 +35,22 @@ pub struct Reads {
     unread: Vec<Read>,
     /// Subscriptions granted in this turn that are still to be added to `queue`.
     due: usize,
-    /// The number of the outstanding request. It is unique in the shard, because successive connections share
-    /// a key.
+    /// The outstanding request; unique in the shard, because successive connections share a key.
     awaits: Option<u32>,
-    /// True if it waits for the next millisecond.
     is_paced: bool,
     /// Topics of which a live message with RETAIN arrived.
     live: HashSet<Rc<str>, RandomState>,
-    /// Those topics in order of arrival.
     order: VecDeque<Rc<str>>,
 }
 
-/// The rate limit for the reads of a shard.
 #[derive(Default)]
 pub struct Pace {
-    /// The current millisecond of the node's clock.
     ms: u64,
-    /// Bytes read in it.
     bytes: usize,
     /// Outstanding pages from other shards and nodes: request number and time.
     asked: VecDeque<(u32, u64)>,
     /// Clients that continue in a later millisecond, in order.
-    waiting: VecDeque<ConnKey>,
+    pub waiting: VecDeque<ConnKey>,
 }
 
 impl Pace {
@@ -79,7 +71,6 @@ impl Pace {
         self.bytes < bytes_max && self.asked.len() < ASKED_MAX
     }
 
-    /// Counts the bytes of a page in this millisecond.
     pub fn count(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
@@ -89,30 +80,18 @@ impl Pace {
         self.asked.push_back((number, now_ms));
     }
 
-    /// A client waits for a later millisecond.
-    pub fn wait(&mut self, key: ConnKey) {
-        self.waiting.push_back(key);
-    }
-
-    /// Takes the client that waits longest.
-    pub fn next_waiting(&mut self) -> Option<ConnKey> {
-        self.waiting.pop_front()
-    }
-
     /// An answer has arrived, to a page request or another.
     pub fn came(&mut self, number: u32) {
         self.asked.retain(|(asked, _)| *asked != number);
     }
 }
 
-/// A read for one subscription.
 pub struct Read {
     filter: Box<[u8]>,
     /// The next hub and the topic to start after; none until the flush barrier has passed.
     next: Option<(u16, Option<Box<[u8]>>)>,
     /// The hubs to read, if not all: those that were unreachable before.
     only: Option<BTreeSet<u16>>,
-    /// The hubs that could not be read.
     unread: BTreeSet<u16>,
 }
 
@@ -151,7 +130,6 @@ impl Read {
 }
 
 impl Reads {
-    /// Subscriptions not read completely.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is a figure, and no collection")]
     pub fn len(&self) -> usize {
@@ -189,7 +167,6 @@ impl Reads {
         self.awaits = Some(number);
     }
 
-    /// True if a request is outstanding.
     #[must_use]
     pub fn awaits(&self) -> bool {
         self.awaits.is_some()
@@ -201,7 +178,6 @@ impl Reads {
         !self.has_work() && self.unread.is_empty()
     }
 
-    /// The read in progress.
     #[must_use]
     pub fn first(&self) -> Option<&Read> {
         self.queue.front()
@@ -212,7 +188,6 @@ impl Reads {
         !std::mem::replace(&mut self.is_paced, true)
     }
 
-    /// The next millisecond has come.
     pub fn go_on(&mut self) {
         self.is_paced = false;
     }
@@ -239,14 +214,12 @@ impl Reads {
         }
     }
 
-    /// True if there are hubs that could not be read.
     #[must_use]
     pub fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// Forgets the unread hubs of filters that are no longer subscribed, and starts again the reads of those
-    /// that are reachable.
+    /// Forgets unread hubs of filters that have ended; starts again the reads of those that are reachable.
     pub fn retry_unread(&mut self, is_subscribed: impl Fn(&[u8]) -> bool, is_away: impl Fn(u16) -> bool) {
         self.unread.retain(|read| is_subscribed(&read.filter));
         for read in std::mem::take(&mut self.unread) {
@@ -266,7 +239,6 @@ impl Reads {
         self.live.contains(topic)
     }
 
-    /// A live message with RETAIN has arrived.
     pub fn note(&mut self, topic: &str) {
         if self.live.contains(topic) {
             return;

@@ -24,8 +24,7 @@ const QUEUED: u8 = 2;
 const OPEN_MAX: usize = u16::MAX as usize;
 
 impl Cursors {
-    /// Appends the cursors. Records queued without a packet id must be [taken back](Cursors::take_back)
-    /// first.
+    /// Appends the cursors, once records without a packet id are [taken back](Cursors::take_back).
     pub fn encode(&self, out: &mut Vec<u8>) {
         let flags = if self.has_hub_cursors { FOLLOWS } else { 0 } | if self.is_queued { QUEUED } else { 0 };
         out.extend([VERSION, flags]);

@@ -11,16 +11,13 @@ use hubsub_types::names::Filter;
 use hubsub_wire::mqtt::{Options, Qos, SubscriptionId};
 use std::collections::HashMap;
 
-/// The subscription that a message matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Match<'a> {
     /// A subscription to exactly its topic.
     Topic,
-    /// This filter, which has a wildcard.
     Filter(&'a [u8]),
 }
 
-/// How a message is sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// Maximum QoS of all matching subscriptions.
@@ -39,7 +36,6 @@ struct Entry {
     asked: Option<u32>,
 }
 
-/// The subscriptions of one client; see the module.
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
     topics: Few<Entry>,
@@ -77,7 +73,6 @@ impl Filters {
         self.wild.iter_mut().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry)
     }
 
-    /// The QoS of a subscription that is not shared.
     pub fn qos_of(&self, filter: &[u8]) -> Option<Qos> {
         self.get(filter).map(|entry| entry.options.qos)
     }
@@ -106,7 +101,6 @@ impl Filters {
         true
     }
 
-    /// Adds a filter that is not present.
     fn add(&mut self, filter: &[u8], entry: Entry) {
         if is_shared(filter) {
             self.shared.get_or_insert_default().insert(filter.into(), entry);
@@ -127,7 +121,6 @@ impl Filters {
         is_new
     }
 
-    /// Removes subscriptions that are not confirmed.
     pub(super) fn settle(&mut self) {
         let holds = |entry: &Entry| entry.asked.is_none();
         self.topics.retain(|_, entry| holds(entry));
@@ -137,8 +130,7 @@ impl Filters {
         }
     }
 
-    /// All: topics, then filters with wildcards in order of subscription, then shared ones with `$share/` and
-    /// their group in front.
+    /// All: topics, filters with wildcards in order of subscription, shared ones with `$share/` and group.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
         let wild = self.wild.iter().map(|(filter, entry)| (filter.source(), entry));
         let shared = self.shared.iter().flat_map(|shared| shared.iter());
@@ -149,7 +141,6 @@ impl Filters {
         })
     }
 
-    /// Confirms a requested subscription.
     pub(super) fn confirm(&mut self, filter: &[u8], number: u32) {
         if let Some(entry) = self.find(filter).filter(|entry| entry.asked == Some(number)) {
             entry.asked = None;
@@ -163,7 +154,6 @@ impl Filters {
         }
     }
 
-    /// Returns whether it was present.
     pub(super) fn remove(&mut self, filter: &str) -> bool {
         self.take(filter.as_bytes())
     }
@@ -219,7 +209,6 @@ impl Filters {
     }
 }
 
-/// The combined grant of these subscriptions.
 #[inline]
 fn all<'a>(entries: impl Iterator<Item = &'a Entry>, is_own: bool) -> Option<Grant> {
     let mut grant: Option<Grant> = None;
@@ -232,12 +221,10 @@ fn all<'a>(entries: impl Iterator<Item = &'a Entry>, is_own: bool) -> Option<Gra
     grant
 }
 
-/// Whether a valid filter is shared.
 fn is_shared(filter: &[u8]) -> bool {
     filter.starts_with(b"$share/")
 }
 
-/// Whether a valid filter has a wildcard.
 pub(super) fn has_wildcard(filter: &[u8]) -> bool {
     memchr::memchr2(b'+', b'#', filter).is_some()
 }

@@ -50,6 +50,7 @@ use hubsub_wire::mqtt::{
 use intents::Intents;
 use publishing::acknowledged;
 use requests::{Answers, Requests};
+use window::Awaits;
 
 /// Silence that ends a connection, in ms per second of its keep alive.
 const SILENCE_MS_A_S: u32 = 1500;
@@ -60,21 +61,15 @@ pub struct Machine {
     client_id: Box<str>,
     /// Longest silence of the client, in ms; 0 for no limit.
     silence_ms: u32,
-    /// Time of its last packet.
     heard_ms: u64,
-    /// Longest packet that the client accepts, in bytes.
     packet_bytes_max: u32,
-    /// Receive Maximum granted to the client.
     receive_max: u16,
-    /// Whether exceeding `receive_max` ends the connection.
     is_strict: bool,
-    /// Whether retained messages are supported.
     retains: bool,
     /// Whether a subscription has No Local, or had.
     has_no_local: bool,
     /// Messages above `receive_max` that were accepted nevertheless.
     exceeded: u32,
-    /// Whether it accepts reason strings in every packet.
     explains: bool,
     /// Session Expiry Interval in s; `u32::MAX` means no expiry.
     expiry_s: u32,
@@ -86,29 +81,28 @@ pub struct Machine {
     /// Replies that wait for an event to be recorded; `None` if the session is not recorded.
     held: Option<Box<Held>>,
     aliases: Aliases,
-    will: Option<Box<LastWill>>,
-    /// Messages that it has not acknowledged.
+    pub will: Option<Box<LastWill>>,
     pub window: Window,
     pub filters: Filters,
-    /// Topic aliases of messages to it.
     pub own_aliases: OwnAliases,
 }
 
 impl Machine {
-    /// MQTT version of the connection.
     #[must_use]
+    #[inline]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// The client's id, or the one assigned to it.
     #[must_use]
+    #[inline]
     pub fn client_id(&self) -> &str {
         &self.client_id
     }
 
-    /// Longest packet that the client accepts, in bytes.
     #[must_use]
+    #[inline]
     pub fn packet_bytes_max(&self) -> usize {
         self.packet_bytes_max as usize
     }
@@ -130,8 +124,8 @@ impl Machine {
         self.heard_ms = now_ms;
     }
 
-    /// Number of replies that it waits for.
     #[must_use]
+    #[inline]
     pub fn pending(&self) -> usize {
         self.requests.len() + self.held.as_ref().map_or(0, |held| held.len())
     }
@@ -142,7 +136,6 @@ impl Machine {
         self.expiry_s
     }
 
-    /// Whether a publish is among the pending requests.
     #[must_use]
     pub fn publishes(&self) -> bool {
         self.requests.publishes > 0
@@ -162,6 +155,7 @@ impl Machine {
     ///
     /// # Errors
     /// The connection must be closed.
+    #[inline]
     pub fn take<'a>(
         &mut self,
         packet: Packet<'a>,
@@ -171,9 +165,13 @@ impl Machine {
         self.heard_ms = now_ms;
         match packet {
             Packet::Publish(publish) => return self.publish(&publish, out),
-            Packet::Puback(ack) => return acknowledged(ack.id, self.window.puback(ack.id)),
+            Packet::Puback(ack) => {
+                return acknowledged(ack.id, self.window.last_word(ack.id, Awaits::Puback));
+            }
             Packet::Pubrec(ack) => return self.received(ack, out),
-            Packet::Pubcomp(ack) => return acknowledged(ack.id, self.window.pubcomp(ack.id)),
+            Packet::Pubcomp(ack) => {
+                return acknowledged(ack.id, self.window.last_word(ack.id, Awaits::Pubcomp));
+            }
             Packet::Pubrel(ack) => return Ok(self.released(ack.id, out)),
             Packet::Subscribe(subscribe) => return Ok(self.subscribe(subscribe)),
             Packet::Unsubscribe(unsubscribe) => return Ok(self.unsubscribe(unsubscribe, out)),
@@ -225,8 +223,7 @@ impl Machine {
             (Some(wanted), Some(max)) => self.expiry_s = wanted.min(max),
             _ => {}
         }
-        // Any other reason means that something went wrong ([MQTT-3.14.4-3]); before 5.0 there is only this
-        // one.
+        // Any other reason means that something went wrong ([MQTT-3.14.4-3]); only 5.0 has others.
         if disconnect.reason == Reason::Success {
             self.will = None;
         }

@@ -12,20 +12,16 @@ use std::collections::VecDeque;
 /// Progress in a sequence of messages with ascending positions, from 1.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Positions of unacknowledged messages, in order.
     open: Seldom<VecDeque<u64>>,
-    /// The last position taken. Positions up to here that are not in `open` are acknowledged or need no
-    /// acknowledgement.
+    /// The last position taken: those up to here are acknowledged or need no acknowledgement, but for `open`.
     taken: u64,
     /// Ranges after `taken`, in order.
     ahead: Seldom<Vec<Ahead>>,
 }
 
-/// A range of positions whose outcome is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Ahead {
     from: u64,
-    /// The last position, inclusive.
     upto: u64,
     /// Whether it is unacknowledged; such a range has one position.
     is_open: bool,
@@ -57,6 +53,7 @@ impl Progress {
     }
 
     /// A message was sent that needs an acknowledgement; returns false if it was already taken or sent.
+    #[inline]
     pub fn sent(&mut self, place: u64) -> bool {
         let mut is_new = place > self.taken;
         if !self.ahead.is_empty() {
@@ -108,6 +105,7 @@ impl Progress {
     }
 
     /// A message was acknowledged; returns whether it was unacknowledged.
+    #[inline]
     pub fn acknowledged(&mut self, place: u64) -> bool {
         if place > self.taken {
             return self.find_ahead(place).is_ok_and(|at| std::mem::take(&mut self.ahead[at].is_open));
@@ -165,19 +163,17 @@ impl Progress {
         }
     }
 
-    /// The last position up to which everything is acknowledged.
     #[must_use]
     pub fn reached(&self) -> u64 {
         self.open.front().map_or(self.taken, |first| first - 1)
     }
 
-    /// The last position taken.
     #[must_use]
+    #[inline]
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Frees unused memory while no messages arrive.
     pub fn rest(&mut self) {
         if self.open.is_empty() {
             self.open = Seldom::default();

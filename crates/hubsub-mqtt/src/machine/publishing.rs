@@ -7,6 +7,7 @@ use super::{Fault, Incoming, Machine, Step};
 use hubsub_wire::mqtt::{Ack, Packet, PacketId, Publish, Qos, Reason, Version};
 
 impl Machine {
+    #[inline]
     pub(super) fn publish<'a>(
         &mut self,
         publish: &Publish<'a>,
@@ -47,8 +48,7 @@ impl Machine {
         Ok(Step::Publish(Incoming { number, topic, qos, retain, id, intent, properties, payload }))
     }
 
-    /// The outcome of a QoS 0 message is not known at once, so it is awaited under its number. Must be called
-    /// before the next packet is taken.
+    /// The outcome of a QoS 0 message is awaited under its number. Called before the next packet is taken.
     pub fn awaits(&mut self, incoming: u32) {
         let number = self.requests.publish(None, Qos::AtMostOnce);
         debug_assert_eq!(number, incoming, "nothing was taken since");
@@ -75,6 +75,7 @@ impl Machine {
     /// # Errors
     /// A message of QoS 1 or 2 failed for another reason, which its MQTT version cannot report: the
     /// connection must be closed.
+    #[inline]
     pub fn published(&mut self, number: u32, reason: Reason, out: &mut Vec<u8>) -> Result<(), Fault> {
         let Some((id, qos)) = self.requests.published(number, reason) else { return Ok(()) };
         let is_untold = reason.is_failure() && self.version < Version::V5 && id.is_some();
@@ -120,8 +121,8 @@ impl Machine {
     }
 }
 
-/// The step for an acknowledgement that needs no reply. An unused id may belong to a message that was given
-/// up.
+/// The step for an acknowledgement without a reply. The message of an unused id may have been given up.
+#[inline]
 pub(super) fn acknowledged<'a>(id: PacketId, acknowledged: Acknowledged) -> Result<Step<'a>, Fault> {
     match acknowledged {
         Acknowledged::Ended(qos, key) => Ok(Step::Acknowledged { id, qos, key }),

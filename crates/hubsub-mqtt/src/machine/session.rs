@@ -30,29 +30,17 @@ impl std::error::Error for Damaged {}
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A message gets this id. Recorded before the message is sent if it has QoS 2.
-    Sent {
-        /// The packet id, used by this message from now on.
-        id: PacketId,
-        /// QoS 1 or 2.
-        qos: Qos,
-        /// The caller's key of the message.
-        key: u64,
-    },
+    Sent { id: PacketId, qos: Qos, key: u64 },
     /// The client sent PUBREC. Recorded before PUBREL is sent ([`super::Step::Received`]).
     Received(PacketId),
     /// The client's last acknowledgement of a message arrived. May be recorded at any time.
     Ended(PacketId),
     /// The client's QoS 2 message gets this number. Recorded before it is published.
-    Intended {
-        id: PacketId,
-        /// The number; see [`super::Incoming::intent`].
-        number: u64,
-    },
+    Intended { id: PacketId, number: u64 },
     /// The client sent PUBREL. Recorded before PUBCOMP is sent ([`super::Step::Released`]).
     Released(PacketId),
 }
 
-/// The suspended state of a session; see the module.
 #[derive(Clone, Debug)]
 pub struct SessionState {
     pub filters: Filters,
@@ -61,7 +49,7 @@ pub struct SessionState {
     pub(super) window: Window,
     pub(super) will: Option<Box<LastWill>>,
     /// Session Expiry Interval in s; `u32::MAX` means no expiry.
-    pub(super) expiry_s: u32,
+    pub expiry_s: u32,
     /// When its connection ended, in ms of wall time; `None` while connected.
     pub(super) left_at_ms: Option<NonZeroU64>,
     /// Number of the last event that it covers.
@@ -74,16 +62,9 @@ impl SessionState {
         self.window.iter()
     }
 
-    /// QoS 2 messages of the client that it has not released: id, number, whether they are known to be
-    /// published.
+    /// Its QoS 2 messages that are not released: id, number, whether they are known to be published.
     pub fn unreleased(&self) -> impl Iterator<Item = (PacketId, u64, bool)> {
         self.intents.iter().flat_map(|intents| intents.iter())
-    }
-
-    /// Session Expiry Interval in s; `u32::MAX` means no expiry.
-    #[must_use]
-    pub fn expiry_s(&self) -> u32 {
-        self.expiry_s
     }
 
     /// When its connection ended, in ms of wall time; `None` while connected, or if its process died.
@@ -97,8 +78,7 @@ impl SessionState {
         self.left_at_ms.get_or_insert(since_1970(now_ms));
     }
 
-    /// When it expires if the client does not return, in ms of wall time; `None` if never, or while
-    /// connected.
+    /// When it expires if the client stays away, in ms of wall time; `None` if never, or while connected.
     #[must_use]
     pub fn expires_at_ms(&self) -> Option<u64> {
         let left_at_ms = self.left_at_ms().filter(|_| self.expiry_s < u32::MAX)?;
@@ -113,14 +93,13 @@ impl SessionState {
         Some(self.left_at_ms()?.saturating_add(u64::from(delay_s) * 1000))
     }
 
-    /// Takes its will, to be published now.
     pub fn take_will(&mut self) -> Option<Box<LastWill>> {
         self.will.take()
     }
 
     /// A message that was in flight when the connection ended was published.
     pub fn published(&mut self, intent: u64) {
-        self.intents.iter_mut().for_each(|intents| intents.settle(intent));
+        self.intents.iter_mut().for_each(|intents| intents.settle_carried(intent));
     }
 
     /// Applies the event with this number ([`super::Machine::next_event`]); returns whether it is new.
@@ -132,8 +111,7 @@ impl SessionState {
         match event {
             Event::Sent { id, qos, key } => self.window.sent(id, qos, key),
             Event::Received(id) => match self.window.pubrec(id, false) {
-                // A sent QoS 1 message need not be recorded, so the id may be unused or belong to another
-                // message.
+                // A sent QoS 1 message need not be recorded: the id may be unused or another message's.
                 Acknowledged::Received(_) | Acknowledged::Unknown | Acknowledged::OtherQos => {}
                 Acknowledged::Ended(..) => unreachable!("it did not fail"),
             },

@@ -34,7 +34,6 @@ const ENDED: u8 = 4;
 const INTENDED: u8 = 5;
 const RELEASED: u8 = 6;
 
-/// Flag in a will's QoS byte: the will is retained.
 const RETAIN: u8 = 4;
 
 impl Reader<'_> {
@@ -44,7 +43,6 @@ impl Reader<'_> {
 }
 
 impl SessionState {
-    /// Encodes it as a snapshot.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let left = if self.left_at_ms.is_some() { LEFT } else { 0 };

@@ -18,8 +18,7 @@ impl Machine {
         self.has_no_local
     }
 
-    /// Confirms a subscription; its reply follows with [`Machine::granted`], once the session is recorded
-    /// with it.
+    /// Confirms a subscription; [`Machine::granted`] replies once the session is recorded with it.
     pub fn confirm(&mut self, number: u32) {
         if let Some(filter) = self.requests.filter(number) {
             self.filters.confirm(filter, number);
@@ -43,8 +42,7 @@ impl Machine {
         self.requests.filter(number).is_some()
     }
 
-    /// The result of a subscription. Returns its filter, if the client must be sent the matching retained
-    /// messages.
+    /// The result of a subscription. Returns its filter, if its retained messages must be sent.
     pub fn granted(
         &mut self,
         number: u32,
@@ -82,8 +80,7 @@ impl Machine {
                 RetainHandling::SendIfNew => is_new,
                 RetainHandling::DoNotSend => false,
             };
-            // A subscription with a start position reads history instead, and groups share live messages
-            // only.
+            // A start position reads history instead, and groups share live messages only.
             let reads_row = rewind(filter).is_none() && shared(filter).is_none();
             self.requests.set_retained(number, is_due && reads_row);
         }

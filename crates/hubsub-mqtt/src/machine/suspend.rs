@@ -18,12 +18,6 @@ impl Machine {
         self.held = None;
     }
 
-    /// Whether it has a will that is not published.
-    #[must_use]
-    pub fn has_will(&self) -> bool {
-        self.will.is_some()
-    }
-
     /// Assigns the number of an [event](super::Event) that has just happened to a recorded session; from 1.
     pub fn next_event(&mut self) -> u64 {
         let held = self.held.get_or_insert_default();
@@ -53,8 +47,7 @@ impl Machine {
         }
     }
 
-    /// The event of a [`super::Step::Received`] or [`super::Step::Released`] is recorded: the reply goes
-    /// to `out` after those before it.
+    /// The event of a received or released step is recorded: the reply follows those before it.
     pub fn recorded(&mut self, number: u32, out: &mut Vec<u8>) {
         if let Some(held) = &mut self.held {
             held.safe(number);
@@ -77,9 +70,8 @@ impl Machine {
         self.write(&packet, out);
     }
 
-    /// The next message to send again, before new ones: its id and QoS, to be sent with DUP, and its key.
-    /// PUBREL goes to `out` directly. `None` if there is none, or the window is full: then call this again
-    /// after an acknowledgement.
+    /// The next message to send again, with DUP before new ones: id, QoS, key. PUBREL goes to `out` directly.
+    /// `None` if there is none, or until an acknowledgement makes room in the window.
     pub fn send_again(&mut self, out: &mut Vec<u8>) -> Option<(PacketId, Qos, u64)> {
         loop {
             match self.window.next_again()? {
@@ -120,7 +112,6 @@ impl Machine {
         }
     }
 
-    /// The number of the next request.
     #[must_use]
     pub fn next_request(&self) -> u32 {
         self.requests.number()
@@ -132,9 +123,8 @@ impl Machine {
         self.requests.number_from(next);
     }
 
-    /// Resumes a stored session, before anything else happens on this connection and after all its events are
-    /// recorded: else PUBREL would be sent again for a PUBREC whose event may be lost. Will and expiry are
-    /// those of this connection.
+    /// Resumes a stored session, first and after all its events are recorded: else PUBREL would be sent again
+    /// for a PUBREC whose event may be lost. Will and expiry are those of this connection.
     pub fn resume(&mut self, session: SessionState) {
         let SessionState { filters, mut intents, window, events, .. } = session;
         if let Some(held) = &mut self.held {

@@ -39,16 +39,13 @@ impl Awaits {
     }
 }
 
-/// The result of an acknowledgement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Acknowledged {
-    /// The message with this QoS and key ended.
     Ended(Qos, u64),
     /// A QoS 2 message must be released; the flag: whether this PUBREC is the first.
     Received(bool),
     /// The id is unused: the message may have been given up.
     Unknown,
-    /// The message has another QoS.
     OtherQos,
 }
 
@@ -64,24 +61,19 @@ struct Entry {
     key: Option<u64>,
 }
 
-/// A packet to send again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Again {
-    /// The message, with DUP.
     Message(PacketId, Qos, u64),
     Release(PacketId),
 }
 
-/// The window of one client; see the module.
 #[derive(Clone, Debug)]
 pub struct Window {
     /// Limit of unacknowledged messages, at least 1.
     size: u16,
-    /// The last id assigned; 0 at first.
     last: u16,
     /// Messages that were sent on this connection and have not ended.
     used: u16,
-    /// Entries that have ended.
     ended: u16,
     /// Entries that must be sent again; none of them is before `again_from`.
     again: u16,
@@ -96,7 +88,6 @@ const ENDED_FEW: u16 = 16;
 const ROOM_KEPT: usize = 64;
 
 impl Window {
-    /// A window for `size` messages, at least one.
     #[must_use]
     pub fn new(size: u16) -> Window {
         let entries = Seldom::default();
@@ -109,7 +100,6 @@ impl Window {
         self.size.into()
     }
 
-    /// Number of unacknowledged messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() - usize::from(self.ended)
@@ -120,7 +110,6 @@ impl Window {
         self.entries.is_empty()
     }
 
-    /// Whether no new message may be sent.
     #[must_use]
     #[inline]
     pub fn is_full(&self) -> bool {
@@ -130,6 +119,7 @@ impl Window {
     }
 
     /// Assigns the id of a QoS 1 or 2 message that is sent now; `None` if the window is full.
+    #[inline]
     pub fn send(&mut self, qos: Qos, key: u64) -> Option<PacketId> {
         if self.is_full() {
             return None;
@@ -163,6 +153,7 @@ impl Window {
     }
 
     /// Index of the message with an id, if it has not ended.
+    #[inline]
     fn find(&self, id: PacketId) -> Option<usize> {
         let front = self.entries.front()?.id;
         let wanted = ahead(front, id);
@@ -174,15 +165,8 @@ impl Window {
         (self.entries[place].awaits != Awaits::Nothing).then_some(place)
     }
 
-    pub(super) fn puback(&mut self, id: PacketId) -> Acknowledged {
-        self.last_word(id, Awaits::Puback)
-    }
-
-    pub(super) fn pubcomp(&mut self, id: PacketId) -> Acknowledged {
-        self.last_word(id, Awaits::Pubcomp)
-    }
-
-    fn last_word(&mut self, id: PacketId, wanted: Awaits) -> Acknowledged {
+    #[inline]
+    pub(super) fn last_word(&mut self, id: PacketId, wanted: Awaits) -> Acknowledged {
         match self.find(id) {
             None => Acknowledged::Unknown,
             Some(place) if self.entries[place].awaits == wanted => self.end(place),
@@ -206,6 +190,7 @@ impl Window {
         }
     }
 
+    #[inline]
     fn end(&mut self, place: usize) -> Acknowledged {
         let entry = &mut self.entries[place];
         let qos = entry.awaits.qos();
@@ -218,7 +203,7 @@ impl Window {
         Acknowledged::Ended(qos, key)
     }
 
-    /// Removes ended entries that need not stay.
+    #[inline]
     fn trim(&mut self) {
         while self.entries.front().is_some_and(|entry| entry.awaits == Awaits::Nothing) {
             self.entries.pop_front();
@@ -271,7 +256,6 @@ impl Window {
         }
     }
 
-    /// The last id assigned; 0 at first.
     pub(super) fn last(&self) -> u16 {
         self.last
     }
@@ -321,7 +305,6 @@ impl Window {
     }
 }
 
-/// The id after this one.
 #[inline]
 fn next_id(last: u16) -> PacketId {
     PacketId::new(last.wrapping_add(1)).unwrap_or(PacketId::MIN)
@@ -349,12 +332,12 @@ mod tests {
         for key in 1..65_535 {
             let given = window.send(Qos::AtLeastOnce, key).expect("there is room");
             assert_eq!(u64::from(given.get()), key + 1);
-            assert_eq!(window.puback(given), Acknowledged::Ended(Qos::AtLeastOnce, key));
+            assert_eq!(window.last_word(given, Awaits::Puback), Acknowledged::Ended(Qos::AtLeastOnce, key));
             assert!(window.entries.len() <= usize::from(ENDED_FEW) + 2);
         }
         assert!(window.is_full(), "the next id is the oldest message's");
         assert_eq!(window.send(Qos::AtLeastOnce, 9), None);
-        assert_eq!(window.puback(id(1)), Acknowledged::Ended(Qos::AtLeastOnce, 0));
+        assert_eq!(window.last_word(id(1), Awaits::Puback), Acknowledged::Ended(Qos::AtLeastOnce, 0));
         assert_eq!((window.send(Qos::AtLeastOnce, 9), window.len()), (Some(id(1)), 1));
     }
 
@@ -363,8 +346,11 @@ mod tests {
         let mut window = Window::new(u16::MAX);
         let ids: Vec<PacketId> = (0..100).map(|key| window.send(Qos::AtLeastOnce, key).unwrap()).collect();
         for key in (0..100).filter(|key| key % 3 > 0).rev() {
-            assert_eq!(window.puback(ids[key as usize]), Acknowledged::Ended(Qos::AtLeastOnce, key));
-            assert_eq!(window.puback(ids[key as usize]), Acknowledged::Unknown);
+            assert_eq!(
+                window.last_word(ids[key as usize], Awaits::Puback),
+                Acknowledged::Ended(Qos::AtLeastOnce, key)
+            );
+            assert_eq!(window.last_word(ids[key as usize], Awaits::Puback), Acknowledged::Unknown);
         }
         let left: Vec<u64> = window.iter().map(|(_, _, key, _)| key).collect();
         assert_eq!(left, (0..100).filter(|key| key % 3 == 0).collect::<Vec<u64>>());

@@ -119,7 +119,7 @@ fn a_goodbye_may_change_how_long_the_session_lasts() {
     for (seconds, granted) in [(0, 0), (7, 7), (5000, 1000)] {
         let mut machine = resumable(5);
         assert_eq!(bye(&mut machine, seconds), Ok(()));
-        assert_eq!(machine.suspend(0).expiry_s(), granted);
+        assert_eq!(machine.suspend(0).expiry_s, granted);
     }
     let Ok(Opened { machine: mut ends, .. }) = opened(connect(V5), &lasting()) else { panic!() };
     assert_eq!(bye(&mut ends, 7), Err(Reason::ProtocolError));

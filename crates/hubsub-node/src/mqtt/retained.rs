@@ -43,7 +43,7 @@ pub fn go_on(ctx: &mut Ctx) {
 /// Continues waiting reads in order, within the rate limit.
 fn go_on_paced(ctx: &mut Ctx) {
     while ctx.io.has_room_for_page()
-        && let Some(key) = ctx.io.states.mqtt.rows_pace.next_waiting()
+        && let Some(key) = ctx.io.states.mqtt.rows_pace.waiting.pop_front()
     {
         if let Some(reads) = reads_of(&mut ctx.io, key) {
             reads.go_on();
@@ -200,7 +200,7 @@ impl Io {
         }
         let Some(reads) = reads_of(self, key) else { return false };
         if reads.wait() {
-            self.states.mqtt.rows_pace.wait(key);
+            self.states.mqtt.rows_pace.waiting.push_back(key);
         }
         false
     }

@@ -61,7 +61,7 @@ fn of_offline(offline: &OfflineSession, shard: u16, now_ms: u64) -> SessionInfo 
         client_id: offline.id.to_string(),
         shard,
         conn: None,
-        expiry_s: finite(offline.state.expiry_s()),
+        expiry_s: finite(offline.state.expiry_s),
         ends_in_s: offline.state.expires_at_ms().map(|at_ms| at_ms.saturating_sub(now_ms).div_ceil(1000)),
         subscriptions: offline.state.filters.iter().count() as u64,
         unacknowledged: offline.state.unacknowledged().count() as u64,

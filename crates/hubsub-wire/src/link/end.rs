@@ -2,8 +2,7 @@
 
 use super::{FrameError, Lane, Refusal};
 
-/// Why a link ended. Nothing more is read; the remaining output is sent to the peer, then the connection is
-/// closed.
+/// Why a link ended. Nothing more is read; the connection closes after the remaining output.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum End {
     /// The peer sent Bye, with an explanation for people.
@@ -22,7 +21,6 @@ pub enum End {
     /// Nothing was received from the peer for `silence_ms`.
     #[error("the peer was silent for too long")]
     Silent,
-    /// This side refused the peer.
     #[error("refused: {1}")]
     Refused(Refusal, Box<str>),
     /// The peer refused this side; `None` for a reason that this version does not know.
@@ -30,7 +28,6 @@ pub enum End {
     RefusedByPeer(Option<Refusal>, Box<str>),
     #[error("{0}")]
     Bad(FrameError),
-    /// A frame arrived that is not allowed there.
     #[error("frame out of place: {0}")]
     OutOfPlace(&'static str),
     #[error("frame without credit in lane: {0:?}")]

@@ -43,10 +43,8 @@ pub use outbox::{Counters, Sent};
 pub use parts::{Payload, Status};
 pub use roster::{Admission, Roster};
 
-/// The time of an event, given by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
-    /// Monotonic time in µs.
     pub mono_us: u64,
     /// Wall time in µs since 1970.
     pub wall_us: u64,

@@ -38,7 +38,6 @@ pub struct Connect<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Will<'a> {
-    /// A valid topic name without wildcards.
     pub topic: &'a str,
     /// At most 65,535 bytes.
     pub payload: &'a [u8],
@@ -78,8 +77,7 @@ impl<'a> Connect<'a> {
             let payload = Field::read(&mut from)?;
             will = Some(Will { topic, payload, qos, retain: has(WILL_RETAIN), properties });
         }
-        // In 3.1 the packet's length takes precedence over its flags: a missing name or password counts as
-        // none.
+        // In 3.1 the length takes precedence over the flags: a missing name or password counts as none.
         let there = |flag, from: &Reader<'_>| has(flag) && !(version == Version::V31 && from.0.is_empty());
         let user_name = there(USER_NAME, &from).then(|| Field::read(&mut from)).transpose()?;
         let password = there(PASSWORD, &from).then(|| Field::read(&mut from)).transpose()?;
@@ -125,9 +123,8 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// The protocol name and level. An unknown level is answered in the form of 5.0 if it is later, else in that
-/// of 3.1.1. With a level's highest bit, bridges of some brokers request an extension; after a refusal they
-/// connect without it.
+/// The protocol name and level. An unknown level is answered in the form of 5.0 if it is later, else of
+/// 3.1.1. Some bridges set a level's highest bit for an extension, and connect without it after a refusal.
 fn version(from: &mut Reader<'_>) -> Result<Version, (Flaw, Option<Version>)> {
     let unknown = |flaw| (flaw, None);
     let name: &[u8] = Field::read(from).map_err(unknown)?;

@@ -68,9 +68,8 @@ pub struct ProtocolError {
 }
 
 impl ProtocolError {
-    /// Appends a server's last packet before it closes: CONNACK in reply to CONNECT, later DISCONNECT;
-    /// nothing if the version has no reply for it or is unknown. Must not be used by a caller that decodes on
-    /// before it has sent CONNACK.
+    /// Appends a server's last packet before it closes: CONNACK in reply to CONNECT, later DISCONNECT, if the
+    /// version has one. Not for a caller that decodes on before it has sent CONNACK.
     pub fn write(self, out: &mut Vec<u8>) {
         let (reason, properties) = (self.flaw.reason(), Properties::default());
         let (version, packet) = match self.version {

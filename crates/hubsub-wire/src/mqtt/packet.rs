@@ -8,7 +8,6 @@ use std::num::NonZeroU16;
 
 pub use hubsub_types::Qos;
 
-/// Most bytes after a fixed header.
 pub const REMAINING_LENGTH_MAX: usize = 268_435_455;
 
 /// Packet identifier; never 0.
@@ -25,19 +24,15 @@ pub enum Version {
 }
 
 impl Version {
-    /// The protocol name in CONNECT.
     #[must_use]
     pub fn protocol_name(self) -> &'static str {
         if self == Version::V31 { "MQIsdp" } else { "MQTT" }
     }
 }
 
-/// The sender of the decoded packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Peer {
-    /// Decoding takes place on a server.
     Client,
-    /// Decoding takes place on a client.
     Server,
 }
 
@@ -71,19 +66,14 @@ packets! {
     1 Connect CONNECT Connect<'a>;
     2 Connack CONNACK Connack<'a>;
     3 Publish PUBLISH Publish<'a>;
-    /// The reply to a QoS 1 message.
     4 Puback PUBACK Ack<'a>;
-    /// The first reply to a QoS 2 message.
     5 Pubrec PUBREC Ack<'a>;
-    /// The reply to PUBREC.
     6 Pubrel PUBREL Ack<'a>;
-    /// The reply to PUBREL.
     7 Pubcomp PUBCOMP Ack<'a>;
     8 Subscribe SUBSCRIBE Subscribe<'a>;
     9 Suback SUBACK Suback<'a>;
     10 Unsubscribe UNSUBSCRIBE Unsubscribe<'a>;
     11 Unsuback UNSUBACK Unsuback<'a>;
-    /// Keep alive of a client.
     12 Pingreq PINGREQ;
     13 Pingresp PINGRESP;
     /// The end of a connection; servers send it in 5.0 only.

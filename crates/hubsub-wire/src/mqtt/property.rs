@@ -15,7 +15,6 @@ pub struct Place(u16);
 
 impl Place {
     pub const CONNECT: Place = Place(1);
-    /// The will in CONNECT.
     pub const WILL: Place = Place(1 << 1);
     pub const CONNACK: Place = Place(1 << 2);
     pub const CLIENT_PUBLISH: Place = Place(1 << 3);
@@ -55,10 +54,9 @@ const AUTH: u16 = Place::AUTH.0;
 const ALL: u16 = (1 << 11) - 1;
 
 macro_rules! properties {
-    ($($(#[doc = $doc:literal])+ $id:literal $name:ident $type:ty, $places:expr;)+) => {
-        /// A property and its value.
+    ($($(#[doc = $doc:literal])* $id:literal $name:ident $type:ty, $places:expr;)+) => {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Property<'a> { $($(#[doc = $doc])+ $name($type),)+ }
+        pub enum Property<'a> { $($(#[doc = $doc])* $name($type),)+ }
 
         /// Bits of the packets that may have a property; `None` if the identifier is unknown.
         fn places(id: u8) -> Option<u16> {
@@ -71,7 +69,6 @@ macro_rules! properties {
                 match self { $(Property::$name(_) => $id,)+ }
             }
 
-            /// Whether this packet may have it.
             #[must_use]
             pub fn fits(&self, place: Place) -> bool {
                 places(self.id()).is_some_and(|places| places & place.0 != 0)
@@ -97,35 +94,25 @@ properties! {
     1 PayloadFormat bool, PUBLISH | WILL;
     /// Lifetime of the message, in s.
     2 MessageExpiry u32, PUBLISH | WILL;
-    /// Content type of the payload.
     3 ContentType &'a str, PUBLISH | WILL;
-    /// Topic for a response.
     8 ResponseTopic &'a str, PUBLISH | WILL;
-    /// Data that a response must contain.
     9 CorrelationData &'a [u8], PUBLISH | WILL;
     /// Identifiers of the subscriptions that a message matched; may be repeated there.
     11 SubscriptionId SubscriptionId, SERVER_PUBLISH | SUBSCRIBE;
     /// Session expiry after the end of the connection, in s; `u32::MAX` means no expiry.
     17 SessionExpiry u32, CONNECT | CONNACK | CLIENT_DISCONNECT;
-    /// Id assigned to a client that sent none.
     18 AssignedClientId &'a str, CONNACK;
     /// Keep alive that overrides the client's, in s.
     19 ServerKeepAlive u16, CONNACK;
-    /// Name of the authentication method.
     21 AuthMethod &'a str, CONNECT | CONNACK | AUTH;
-    /// Data of the authentication method.
     22 AuthData &'a [u8], CONNECT | CONNACK | AUTH;
     /// Whether reason strings and user properties are accepted in every packet.
     23 RequestProblemInfo bool, CONNECT;
     /// Delay of the will after the end of the connection, in s.
     24 WillDelay u32, WILL;
-    /// Whether the client requests response information.
     25 RequestResponseInfo bool, CONNECT;
-    /// Prefix for response topics.
     26 ResponseInfo &'a str, CONNACK;
-    /// Another server to use.
     28 ServerReference &'a str, CONNACK | SERVER_DISCONNECT;
-    /// Explanation of the reason, for people.
     31 ReasonString &'a str, CONNACK | ACK | DISCONNECT | AUTH;
     /// Most unacknowledged QoS 1 and 2 messages; not 0.
     33 ReceiveMaximum u16, CONNECT | CONNACK;
@@ -135,17 +122,13 @@ properties! {
     35 TopicAlias u16, PUBLISH;
     /// Whether the maximum QoS is 1, else it is 0.
     36 MaximumQos bool, CONNACK;
-    /// Whether retained messages are supported.
     37 RetainAvailable bool, CONNACK;
     /// Application-defined; may be repeated.
     38 User Pair<'a>, ALL;
     /// Longest packet that is accepted, in bytes; not 0.
     39 MaximumPacketSize u32, CONNECT | CONNACK;
-    /// Whether wildcards in filters are supported.
     40 WildcardAvailable bool, CONNACK;
-    /// Whether subscription identifiers are supported.
     41 SubscriptionIdsAvailable bool, CONNACK;
-    /// Whether shared subscriptions are supported.
     42 SharedAvailable bool, CONNACK;
 }
 
@@ -217,7 +200,6 @@ impl<'a> Properties<'a> {
         }
     }
 
-    /// The properties, in their order in the packet.
     pub fn iter(self) -> impl Iterator<Item = Property<'a>> {
         let mut left = Reader(self.0);
         std::iter::from_fn(move || {
@@ -299,7 +281,6 @@ impl PropertyList {
         }
     }
 
-    /// Borrows it for a packet.
     #[must_use]
     pub fn as_properties(&self) -> Properties<'_> {
         Properties(&self.0)

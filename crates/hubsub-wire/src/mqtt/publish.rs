@@ -28,7 +28,7 @@ pub struct Publish<'a> {
     pub retain: bool,
     /// Without wildcards; empty only with an alias.
     pub topic: &'a str,
-    /// Only with QoS 1 and 2. When encoding, `None` reserves space for [`Encoded::copy`].
+    /// Only with QoS 1 and 2. When encoding, `None` reserves space for [`Encoded::patch`].
     pub id: Option<PacketId>,
     pub properties: Properties<'a>,
     pub payload: &'a [u8],
@@ -104,7 +104,6 @@ pub(super) enum Head {
 /// A PUBLISH in a vector, and the place of the parts that differ between subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encoded {
-    /// Index of its first byte in the vector.
     pub start: usize,
     /// Index after its last byte, or after its head if that is alone.
     pub end: usize,
@@ -113,18 +112,6 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Appends it to `out` from `arena`, which contains it, with the id and DUP for one subscriber.
-    ///
-    /// # Panics
-    /// It has QoS 0, or is in another vector.
-    #[inline]
-    pub fn copy(&self, arena: &[u8], id: PacketId, dup: bool, out: &mut Vec<u8>) {
-        let at = out.len();
-        out.extend_from_slice(&arena[self.start..self.end]);
-        let id_at = self.id_at.expect("a message of QoS 1 or 2");
-        patch(&mut out[at..], id_at - self.start, id, dup);
-    }
-
     /// Sets its id and DUP in place.
     ///
     /// # Panics
@@ -132,14 +119,10 @@ impl Encoded {
     #[inline]
     pub fn patch(&self, arena: &mut [u8], id: PacketId, dup: bool) {
         let id_at = self.id_at.expect("a message of QoS 1 or 2");
-        patch(&mut arena[self.start..self.end], id_at - self.start, id, dup);
+        let first = &mut arena[self.start];
+        *first = *first & !DUP | if dup { DUP } else { 0 };
+        arena[id_at..id_at + 2].copy_from_slice(&id.get().to_be_bytes());
     }
-}
-
-#[inline]
-fn patch(packet: &mut [u8], id_at: usize, id: PacketId, dup: bool) {
-    packet[0] = packet[0] & !DUP | if dup { DUP } else { 0 };
-    packet[id_at..id_at + 2].copy_from_slice(&id.get().to_be_bytes());
 }
 
 #[inline]
@@ -169,8 +152,7 @@ pub fn write_publish(
     Ok(Encoded { end: out.len(), ..head })
 }
 
-/// Appends a QoS 0 message to a topic that [`super::is_topic_name`], and returns its start and end: the fast
-/// path of [`write_publish`].
+/// Appends a QoS 0 message to a valid topic; returns start and end: the fast path of [`write_publish`].
 ///
 /// # Errors
 /// The message would be longer than the protocol allows, or its topic is; nothing is appended.
@@ -201,8 +183,7 @@ pub fn write_plain(
     Ok((start, out.len()))
 }
 
-/// Appends a message without its payload; the caller appends `payload_bytes` bytes. The payload in `publish`
-/// is ignored.
+/// Appends a message without its payload, which has `payload_bytes` bytes and is appended by the caller.
 ///
 /// # Errors
 /// As for [`write_publish`].

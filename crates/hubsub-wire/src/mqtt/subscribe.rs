@@ -21,7 +21,6 @@ use super::topic::{shared, topic_filter};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum RetainHandling {
-    /// All, at every SUBSCRIBE.
     #[default]
     Send = 0,
     /// All, if the subscription is new.
@@ -32,9 +31,7 @@ pub enum RetainHandling {
 /// Subscription options. Before 5.0 there is only the QoS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Options {
-    /// The QoS of its messages is at most this.
     pub qos: Qos,
-    /// Whether the client's own messages are excluded.
     pub no_local: bool,
     /// Whether messages keep their retain flag.
     pub retain_as_published: bool,
@@ -105,7 +102,6 @@ impl<'a> Filters<'a> {
         Ok(Filters(raw))
     }
 
-    /// Filters and options, in their order in the packet.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, Options)> {
         let mut left = Reader(self.0);
         std::iter::from_fn(move || {
@@ -140,7 +136,6 @@ impl<'a> Names<'a> {
         Ok(Names(raw))
     }
 
-    /// Filters, in their order in the packet.
     pub fn iter(self) -> impl Iterator<Item = &'a str> {
         let mut left = Reader(self.0);
         std::iter::from_fn(move || Field::read(&mut left).ok())
@@ -206,7 +201,6 @@ pub struct Unsuback<'a> {
     pub reasons: Reasons<'a>,
 }
 
-/// Decodes the common start of all four packets.
 fn begin<'a>(
     body: &'a [u8],
     version: Version,

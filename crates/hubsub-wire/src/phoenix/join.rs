@@ -4,25 +4,21 @@
 //! {"rewind": 20}   {"rewind": "10s"}   {"after": "EPOCH-SEQ"}
 //! ```
 
-use super::decode::members;
+use super::decode::each_member;
 use super::json::Reader;
 use super::message::Payload;
 use hubsub_types::Position;
 
-/// Where a channel starts in its topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Start {
-    /// With the next record.
     #[default]
     Live,
     /// With this many latest records before it.
     Last(u64),
     /// With the records of this time before it.
     Past {
-        /// Length of the time in ms.
         ms: u64,
     },
-    /// With the record after this position.
     After(Position),
 }
 
@@ -44,8 +40,7 @@ pub enum BadJoin {
 }
 
 impl Start {
-    /// Parses a join's payload. One that is no object yields the default; members that are null or unknown
-    /// are ignored.
+    /// Parses a join's payload, if it is an object; members that are null or unknown are ignored.
     ///
     /// # Errors
     /// A member is invalid.
@@ -55,15 +50,11 @@ impl Start {
             return Ok(Start::Live);
         }
         let (mut rewind, mut after) = (None, None);
-        let walked = members(&mut Reader::new(text), |name, reader| {
-            let value = reader.value()?;
-            match name {
-                _ if value == "null" => {}
-                "rewind" => rewind = Some(value),
-                "after" => after = Some(value),
-                _ => {}
-            }
-            Ok(())
+        let walked = each_member(text, |name, value| match name {
+            _ if value == "null" => {}
+            "rewind" => rewind = Some(value),
+            "after" => after = Some(value),
+            _ => {}
         });
         // For a payload that was not checked before.
         walked.map_err(|_| BadJoin::Rewind)?;
@@ -75,7 +66,6 @@ impl Start {
         }
     }
 
-    /// Parses a count, or a time.
     #[must_use]
     pub fn of_rewind(text: &str) -> Option<Start> {
         match text.find(|char: char| !char.is_ascii_digit()) {
@@ -85,7 +75,6 @@ impl Start {
     }
 }
 
-/// Parses a count, or a time as a text.
 fn read_rewind(value: &str) -> Option<Start> {
     if !value.starts_with('"') {
         return value.parse().ok().map(Start::Last);
@@ -95,7 +84,6 @@ fn read_rewind(value: &str) -> Option<Start> {
     past(text.split_at(unit))
 }
 
-/// Parses a time with its unit.
 fn past((number, unit): (&str, &str)) -> Option<Start> {
     let unit_ms = match unit {
         "ms" => 1,
@@ -113,8 +101,7 @@ fn read_position(value: &str) -> Option<Position> {
     Reader::new(value).text().ok()?.parse().ok()
 }
 
-/// The response to a join: the last record before the channel went live, and whether no record after the
-/// requested start is missing.
+/// The response: the last record before the channel went live, and whether none is missing since its start.
 #[must_use]
 pub fn joined_at(position: Position, recovered: bool) -> String {
     format!("{{\"position\":\"{position}\",\"recovered\":{recovered}}}")

@@ -6,22 +6,20 @@
 //! presence_diff   {"joins": {…}, "leaves": {…}}        presence_count  {"count": 12000}
 //! ```
 
-use super::decode::members;
+use super::decode::each_member;
 use super::join::BadJoin;
 use super::json::{Reader, write_text};
 use super::message::Payload;
 
-/// The presence request of a join.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PresenceRequest {
     /// The member that the client becomes; `None`: it only watches members.
     pub member: Option<Member>,
 }
 
-/// Identity of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Presence key: not empty.
+    /// Must not be empty.
     pub key: Box<str>,
     /// The client's own data: an encoded JSON object.
     pub meta: Box<str>,
@@ -38,19 +36,17 @@ impl PresenceRequest {
             return Ok(None);
         }
         let mut presence = None;
-        let walked = members(&mut Reader::new(text), |name, reader| {
-            let value = reader.value()?;
+        each_member(text, |name, value| {
             if name == "presence" {
                 presence = Some(value);
             }
-            Ok(())
-        });
-        walked.map_err(|_| BadJoin::Presence)?;
+        })
+        .map_err(|_| BadJoin::Presence)?;
         match presence {
             None | Some("null" | "false") => Ok(None),
             Some("true") => Ok(Some(PresenceRequest { member: None })),
             Some(object) if object.starts_with('{') => {
-                Ok(Some(PresenceRequest { member: Some(Member::read(object)?) }))
+                Member::read(object).map(|member| Some(PresenceRequest { member: Some(member) }))
             }
             Some(_) => Err(BadJoin::Presence),
         }
@@ -60,16 +56,12 @@ impl PresenceRequest {
 impl Member {
     fn read(object: &str) -> Result<Member, BadJoin> {
         let (mut key, mut meta) = (None, "{}");
-        let walked = members(&mut Reader::new(object), |name, reader| {
-            let value = reader.value()?;
-            match name {
-                "key" => key = Some(value),
-                "meta" if value != "null" => meta = value,
-                _ => {}
-            }
-            Ok(())
-        });
-        walked.map_err(|_| BadJoin::Presence)?;
+        each_member(object, |name, value| match name {
+            "key" => key = Some(value),
+            "meta" if value != "null" => meta = value,
+            _ => {}
+        })
+        .map_err(|_| BadJoin::Presence)?;
         let key = key.and_then(|key| Reader::new(key).text().ok()).filter(|key| !key.is_empty());
         if !meta.starts_with('{') {
             return Err(BadJoin::Meta);
@@ -78,12 +70,9 @@ impl Member {
     }
 }
 
-/// A member, as shown to clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Present<'a> {
-    /// Run of the member's node.
     pub run: u64,
-    /// Number of the member on its node.
     pub reference: u64,
     /// The number before its last update; 0: there was none.
     pub former: u64,
@@ -119,7 +108,6 @@ pub fn write_members(members: &mut [Present<'_>], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Appends the payload of `presence_diff`.
 pub fn write_diff(joins: &mut [Present<'_>], leaves: &mut [Present<'_>], out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"joins\":");
     write_members(joins, out);

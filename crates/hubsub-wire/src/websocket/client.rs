@@ -41,8 +41,7 @@ pub fn write_request(out: &mut Vec<u8>, host: &str, path: &str, nonce: [u8; 16],
     out.extend_from_slice(b"\r\n");
 }
 
-/// Parses the response to that request: the chosen subprotocol, if any, and the length of the response;
-/// `None` while it is incomplete.
+/// The chosen subprotocol, if any, and the length of the response; `None` while it is incomplete.
 ///
 /// # Errors
 /// The response opens no WebSocket.
