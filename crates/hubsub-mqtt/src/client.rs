@@ -88,6 +88,7 @@ impl Client {
 
     /// True if there is more to send once its output drains.
     #[must_use]
+    #[inline]
     pub fn wants_more(&self) -> bool {
         let reads = self.reads.as_ref().is_some_and(|reads| reads.has_work());
         !self.pending.is_empty() || reads || self.persistence().is_some_and(Persistence::has_prepared)

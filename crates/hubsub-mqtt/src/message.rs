@@ -52,6 +52,7 @@ impl<'a> Content<'a> {
     }
 
     #[must_use]
+    #[inline]
     pub fn is_expired(&self, now_us: u64) -> bool {
         !self.headers.is_empty()
             && expiry_s(self.headers).is_some_and(|seconds| self.age_s(now_us) >= seconds)

@@ -83,6 +83,7 @@ pub enum Topic<'a> {
 
 impl Topic<'_> {
     #[must_use]
+    #[inline]
     pub fn as_str(&self) -> &str {
         match self {
             Topic::Said(topic) => topic,
