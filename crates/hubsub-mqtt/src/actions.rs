@@ -7,7 +7,6 @@ use hubsub_route::Headers;
 use hubsub_types::ClassTable;
 use hubsub_wire::mqtt::PacketId;
 
-/// Header with the id of an action.
 const ID: &str = "hubsub-action";
 
 /// Header with the response topic of an action, which ends with [`DONE`].
@@ -18,7 +17,6 @@ const DONE: &str = "done";
 /// Replaces [`DONE`] in the topic that reports delivery.
 const DELIVERED: &str = "delivered";
 
-/// The parts of an action that the delivery report needs.
 pub struct Action {
     id: Box<str>,
     topic: Box<str>,
@@ -50,7 +48,6 @@ impl Action {
 }
 
 impl Client {
-    /// A message is sent under this packet id.
     #[inline]
     pub fn sends_action(&mut self, id: PacketId, content: &Content<'_>) {
         if content.headers.is_empty() && self.shares.is_none() {
@@ -63,7 +60,7 @@ impl Client {
         }
     }
 
-    /// Takes the action of an acknowledged packet id.
+    #[inline]
     pub fn ends_action(&mut self, id: PacketId) -> Option<Action> {
         self.shares.as_mut()?.actions.remove(&id)
     }

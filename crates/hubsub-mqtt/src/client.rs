@@ -2,8 +2,10 @@
 //! what becomes of packets and records; the node executes that.
 
 use super::actions::Action;
+use super::cursors::{CountedBy, Cursors};
 use super::gaps::Gaps;
 use super::pending::Pending;
+use super::persistence::Persistence;
 use super::retained::Reads;
 use super::session::Session;
 use super::shares::{Group, Shares};
@@ -11,32 +13,26 @@ use crate::machine::{Accepted, Fault, Machine};
 use hubsub_types::{ErrorCode, Position};
 use hubsub_wire::mqtt::{Decoder, Packet, Reason};
 
-/// State that only MQTT connections have.
 pub struct Client {
     /// Protocol state: outstanding requests and unacknowledged messages.
-    pub machine: Machine<u64>,
+    pub machine: Machine,
     pub decoder: Decoder,
     /// The connect in progress; until it completes the client's input is not read.
     pub connecting: Option<Box<Connecting>>,
     /// Message bookkeeping, if the session outlives connections.
     pub session: Option<Box<Session>>,
-    /// Subscriptions that are not confirmed yet.
     pub unconfirmed: u32,
     /// True while a message of its own waits for them, because it should receive that message itself.
     pub is_blocked: bool,
     /// True if one of the publishes that it waits for goes to a log.
     pub waits_for_log: bool,
-    /// Records that wait to be sent.
     pub pending: Pending,
     /// Dropped records that are still to be reported to it.
     pub gaps: Gaps,
-    /// True if its messages carry their positions.
     pub reports_positions: bool,
     /// Unacknowledged messages of shared subscriptions and device actions; few clients have any.
     pub shares: Option<Box<Shares>>,
-    /// True if it was sent the reason for its disconnect.
     pub was_notified: bool,
-    /// Its pending reads of retained messages.
     pub reads: Option<Box<Reads>>,
 }
 
@@ -44,7 +40,7 @@ impl Client {
     /// A client that sent CONNECT; `session` if it asked for one that outlives the connection.
     #[must_use]
     pub fn new(
-        machine: Machine<u64>,
+        machine: Machine,
         decoder: Decoder,
         connecting: Connecting,
         session: Option<Box<Session>>,
@@ -66,8 +62,7 @@ impl Client {
         }
     }
 
-    /// True if its input must not be read: it is not connected yet, or too many of its requests are
-    /// outstanding.
+    /// True if its input must not be read: it is not connected, or has too many outstanding requests.
     #[must_use]
     #[inline]
     pub fn must_pause(
@@ -93,19 +88,32 @@ impl Client {
 
     /// True if there is more to send once its output drains.
     #[must_use]
+    #[inline]
     pub fn wants_more(&self) -> bool {
-        let persistence = self.session.as_ref().and_then(|session| session.persistence.as_ref());
         let reads = self.reads.as_ref().is_some_and(|reads| reads.has_work());
-        !self.pending.is_empty() || reads || persistence.is_some_and(|persistence| persistence.has_prepared())
+        !self.pending.is_empty() || reads || self.persistence().is_some_and(Persistence::has_prepared)
     }
 
-    /// True if its session is persisted.
+    #[inline]
+    pub(crate) fn persistence(&self) -> Option<&Persistence> {
+        self.session.as_ref()?.persistence.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn cursors(&self) -> Option<&Cursors> {
+        self.session.as_ref()?.cursors.as_deref()
+    }
+
+    pub(crate) fn cursors_mut(&mut self, counted: CountedBy) -> Option<&mut Cursors> {
+        self.session.as_mut()?.cursors.as_deref_mut().filter(|_| counted != CountedBy::None)
+    }
+
     #[must_use]
+    #[inline]
     pub fn is_recorded(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.persistence.is_some())
+        self.persistence().is_some()
     }
 
-    /// True if a request of its is unanswered.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.connecting.is_some() || self.machine.pending() > 0
@@ -140,8 +148,8 @@ impl Client {
         is_meant
     }
 
-    /// Sends CONNACK at the end of its connect; returns when it will have been silent for too long, if ever,
-    /// or none if it was connected before.
+    /// Sends CONNACK; returns when it will have been silent for too long, if ever, or none if it was
+    /// connected.
     pub fn connected(
         &mut self,
         session_present: bool,
@@ -165,22 +173,21 @@ impl Client {
             // The session that it would have started does not exist.
             session.is_over = true;
         }
-        // With Clean Start 0 CONNACK reports a session, otherwise the client would discard its part of the
-        // session that the later client has.
+        // With Clean Start 0 CONNACK reports a session, which the later client has; else this one would
+        // discard it.
         accepted.write(is_resumed || !connect.is_empty(), out);
         true
     }
 
-    /// A subscription that its session needs before CONNACK is confirmed; returns whether it was the last
-    /// one, or none for any other client.
+    /// A subscription that CONNACK waits for is confirmed; returns whether it was the last one, if any was
+    /// due.
     pub fn confirmed(&mut self) -> Option<bool> {
         let left = self.connecting.as_mut()?.follows.as_mut()?;
         *left -= 1;
         Some(*left == 0)
     }
 
-    /// This many subscriptions are to be confirmed before CONNACK; returns whether all of them are, or none
-    /// for any other client.
+    /// This many confirmations precede CONNACK; returns whether all have come, or none for any other client.
     pub fn awaits_confirmations(&mut self, count: i64) -> Option<bool> {
         let left = self.connecting.as_mut()?.follows.as_mut()?;
         *left += count;
@@ -206,16 +213,17 @@ impl Client {
         }
     }
 
-    /// Returns what else a packet acknowledges: a message of a group, and an action that the
-    /// client accepts.
+    /// A packet may also acknowledge a message of a group, and an action that the client accepts.
+    #[inline]
     pub fn acknowledges(&mut self, packet: &Packet<'_>) -> (Option<(Group, Position)>, Option<Action>) {
         let (Packet::Puback(ack) | Packet::Pubrec(ack)) = packet else { return (None, None) };
         let done = self.shares.as_mut().and_then(|shares| shares.ended(ack.id));
         (done, self.ends_action(ack.id).filter(|_| !ack.reason.is_failure()))
     }
 
-    /// The outcome of a publish of its own; returns whether the connection must close, because its version
-    /// has no other answer.
+    /// The outcome of its publish; true if the connection must close, because its version has no other
+    /// answer.
+    #[inline]
     pub fn published(&mut self, number: u32, outcome: Result<u64, ErrorCode>, out: &mut Vec<u8>) -> bool {
         let reason = match outcome {
             Ok(0) => Reason::NoMatchingSubscribers,
@@ -232,23 +240,19 @@ impl Client {
     }
 }
 
-/// The reason code of a refusal.
 #[must_use]
 pub fn reason_of(refused: ErrorCode) -> Reason {
     Reason::from_number(refused.mqtt_reason()).unwrap_or(Reason::Unspecified)
 }
 
-/// How long a client has been silent.
 pub enum Silence {
     /// There is no limit, or another timer checks it.
     None,
     /// Not too long; look again at this time, in ms.
     LookAt(u64),
-    /// Longer than its keep alive allows.
     TooLong,
 }
 
-/// A connect in progress.
 pub struct Connecting {
     /// Its CONNACK, sent when the connect completes.
     pub accepted: Accepted,

@@ -11,14 +11,13 @@
 
 mod bytes;
 
+use super::few::Few;
 use super::message::Content;
 use super::pending::Pending;
 use crate::machine::Progress;
-use ahash::RandomState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 use hubsub_types::{Epoch, HubId, Position, Seq};
 
-/// The cursor that counts a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CountedBy {
     #[default]
@@ -27,24 +26,30 @@ pub enum CountedBy {
     Hub,
 }
 
-/// A cursor in a topic.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct InTopic {
     /// The epoch of its room to which the cursor refers.
     epoch: Epoch,
-    /// Progress in seqs of that epoch.
     progress: Progress,
     /// Records of QoS 0 before this time are skipped, in µs since 1970.
     quiet_us: u64,
 }
 
-/// A cursor in a hub.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct InHub {
     hub: HubId,
     progress: Progress,
     /// The first offset that arrived and was not taken; 0 if none.
     stop: u64,
+}
+
+impl InTopic {
+    /// In another epoch it starts again.
+    fn enter(&mut self, epoch: Epoch) {
+        if self.epoch != epoch {
+            (self.epoch, self.progress) = (epoch, Progress::default());
+        }
+    }
 }
 
 impl InHub {
@@ -58,77 +63,12 @@ impl InHub {
     }
 }
 
-/// The most topics that are searched linearly.
-const FEW: usize = 8;
-
-/// Cursors by topic: most sessions have one or a few, which need no table.
-#[derive(Clone, Default)]
-struct Topics {
-    /// Used up to `FEW` topics.
-    few: Vec<(Box<str>, InTopic)>,
-    many: Option<Box<HashMap<Box<str>, InTopic, RandomState>>>,
-}
-
-impl Topics {
-    fn is_empty(&self) -> bool {
-        self.few.is_empty() && self.many.as_ref().is_none_or(|many| many.is_empty())
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&str, &InTopic)> {
-        let many = self.many.iter().flat_map(|many| many.iter());
-        self.few.iter().map(|(topic, at)| (&**topic, at)).chain(many.map(|(topic, at)| (&**topic, at)))
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut InTopic)> {
-        let many = self.many.iter_mut().flat_map(|many| many.iter_mut());
-        let few = self.few.iter_mut().map(|(topic, at)| (&**topic, at));
-        few.chain(many.map(|(topic, at)| (&**topic, at)))
-    }
-
-    fn get(&self, topic: &str) -> Option<&InTopic> {
-        match &self.many {
-            None => self.few.iter().find(|(own, _)| **own == *topic).map(|(_, at)| at),
-            Some(many) => many.get(topic),
-        }
-    }
-
-    fn get_mut(&mut self, topic: &str) -> Option<&mut InTopic> {
-        match &mut self.many {
-            None => self.few.iter_mut().find(|(own, _)| **own == *topic).map(|(_, at)| at),
-            Some(many) => many.get_mut(topic),
-        }
-    }
-
-    fn insert(&mut self, topic: &str, at: InTopic) {
-        if let Some(known) = self.get_mut(topic) {
-            *known = at;
-        } else if let Some(many) = &mut self.many {
-            many.insert(topic.into(), at);
-        } else {
-            self.few.reserve_exact(1);
-            self.few.push((topic.into(), at));
-            if self.few.len() > FEW {
-                self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));
-            }
-        }
-    }
-
-    fn remove(&mut self, topic: &str) {
-        match &mut self.many {
-            None => self.few.retain(|(own, _)| **own != *topic),
-            Some(many) => _ = many.remove(topic),
-        }
-    }
-}
-
-/// All cursors of a session.
 #[derive(Clone, Default)]
 pub struct Cursors {
-    topics: Topics,
+    topics: Few<InTopic>,
     hubs: Vec<InHub>,
     /// For wildcards: records of QoS 0 before this time are skipped, in µs since 1970.
     quiet_us: u64,
-    /// True if its wildcards have hub cursors.
     pub has_hub_cursors: bool,
     /// True if a wildcard started at a past position and has cursors of its own: records that wildcards
     /// deliver are then queued like those of rooms without a log.
@@ -144,24 +84,22 @@ pub struct Cursors {
 
 impl Cursors {
     /// The cursor that counts a record; `by_topic`: it arrived by a topic subscription, else by a wildcard.
+    #[inline]
     pub fn counted_by(&self, by_topic: bool, topic: &[u8], offset: u64) -> CountedBy {
         match by_topic {
-            true if std::str::from_utf8(topic).is_ok_and(|topic| self.topics.get(topic).is_some()) => {
-                CountedBy::Topic
-            }
+            true if self.topics.get(topic).is_some() => CountedBy::Topic,
             false if self.has_hub_cursors && offset > 0 => CountedBy::Hub,
             _ => CountedBy::None,
         }
     }
 
-    /// True if there is a topic cursor.
     pub fn has_topics(&self) -> bool {
-        !self.topics.is_empty()
+        self.topics.len() > 0
     }
 
     /// True if it has a cursor for a topic, or one is pending.
     pub fn has(&self, topic: &str) -> bool {
-        self.topics.get(topic).is_some() || self.asked.iter().any(|(_, asked)| **asked == *topic)
+        self.topics.get(topic.as_bytes()).is_some() || self.asked.iter().any(|(_, asked)| **asked == *topic)
     }
 
     fn hub(&mut self, hub: HubId) -> &mut InHub {
@@ -176,11 +114,11 @@ impl Cursors {
     /// A subscription to a topic is confirmed: its cursor starts after this position.
     pub fn start(&mut self, topic: &str, after: Position) {
         let progress = Progress::from(after.seq.0);
-        self.topics.insert(topic, InTopic { epoch: after.epoch, progress, quiet_us: 0 });
+        self.topics.insert(topic.as_bytes(), InTopic { epoch: after.epoch, progress, quiet_us: 0 });
     }
 
     pub fn remove_topic(&mut self, topic: &str) {
-        self.topics.remove(topic);
+        self.topics.remove(topic.as_bytes());
         self.asked.retain(|(_, asked)| **asked != *topic);
     }
 
@@ -192,21 +130,18 @@ impl Cursors {
         }
     }
 
-    /// Its wildcards have no cursors any more.
     pub fn remove_hubs(&mut self) {
         (self.has_hub_cursors, self.hubs) = (false, Vec::new());
     }
 
-    /// Takes a record; `is_open`: it will be acknowledged. False if it is not for this client or was taken
-    /// before.
+    /// Takes a record, to be acknowledged if `is_open`. False if it is not for this client or was taken.
+    #[inline]
     pub fn take(&mut self, counted: CountedBy, content: &Content<'_>, is_open: bool) -> bool {
         let (progress, place, quiet_us) = match counted {
             CountedBy::None => return true,
             CountedBy::Topic => {
-                let Some(at) = self.topics.get_mut(content.topic) else { return true };
-                if at.epoch != content.position.epoch {
-                    (at.epoch, at.progress) = (content.position.epoch, Progress::default());
-                }
+                let Some(at) = self.topics.get_mut(content.topic.as_bytes()) else { return true };
+                at.enter(content.position.epoch);
                 (&mut at.progress, content.position.seq.0, at.quiet_us)
             }
             CountedBy::Hub => {
@@ -235,35 +170,36 @@ impl Cursors {
 
     /// The client has completed the acknowledgement of a record.
     pub fn done(&mut self, counted: CountedBy, content: &Content<'_>) {
+        if counted == CountedBy::Hub && !self.has_hub_cursors {
+            return;
+        }
+        if let Some((progress, place)) = self.counter(counted, content) {
+            progress.acknowledged(place);
+        }
+    }
+
+    /// The progress that counts a record, and its number there; none if the topic's cursor is in another
+    /// epoch.
+    fn counter(&mut self, counted: CountedBy, content: &Content<'_>) -> Option<(&mut Progress, u64)> {
         match counted {
-            CountedBy::None => {}
+            CountedBy::None => None,
             CountedBy::Topic => {
-                let at = self.topics.get_mut(content.topic).filter(|at| at.epoch == content.position.epoch);
-                at.into_iter().for_each(|at| _ = at.progress.acknowledged(content.position.seq.0));
+                let at = self.topics.get_mut(content.topic.as_bytes())?;
+                (at.epoch == content.position.epoch).then_some((&mut at.progress, content.position.seq.0))
             }
-            CountedBy::Hub if !self.has_hub_cursors => {}
-            CountedBy::Hub => _ = self.hub(content.place.hub).progress.acknowledged(content.place.offset),
+            CountedBy::Hub => Some((&mut self.hub(content.place.hub).progress, content.place.offset)),
         }
     }
 
     /// Takes back a queued record; returns whether a cursor counts it.
     pub fn take_back(&mut self, counted: CountedBy, content: &Content<'_>) -> bool {
-        match counted {
-            CountedBy::None => return false,
-            CountedBy::Topic => {
-                let at = self.topics.get_mut(content.topic).filter(|at| at.epoch == content.position.epoch);
-                at.into_iter().for_each(|at| at.progress.take_back(content.position.seq.0));
-            }
-            CountedBy::Hub => {
-                let at = self.hub(content.place.hub);
-                at.progress.take_back(content.place.offset);
-                at.stop_at(content.place.offset);
-            }
+        if let Some((progress, place)) = self.counter(counted, content) {
+            progress.take_back(place);
         }
-        true
+        self.refuse(counted, content.place.hub, content.place.offset);
+        counted != CountedBy::None
     }
 
-    /// Takes back all queued records.
     pub fn take_back_all(&mut self, pending: &Pending) {
         // In reverse, because a cursor stores each number after one that is taken back.
         for item in pending.iter().rev() {
@@ -285,28 +221,26 @@ impl Cursors {
 
     /// A record sent after the snapshot and before the process ended: it is in flight and is not taken again.
     pub fn sent_since(&mut self, counted: CountedBy, content: &Content<'_>) {
-        match counted {
-            CountedBy::None => {}
-            CountedBy::Topic => {
-                let Some(at) = self.topics.get_mut(content.topic) else { return };
-                if at.epoch != content.position.epoch {
-                    (at.epoch, at.progress) = (content.position.epoch, Progress::default());
-                }
-                at.progress.sent_ahead(content.position.seq.0);
-            }
-            CountedBy::Hub if !self.has_hub_cursors => {}
-            CountedBy::Hub => self.hub(content.place.hub).progress.sent_ahead(content.place.offset),
+        if counted == CountedBy::Hub && !self.has_hub_cursors {
+            return;
+        }
+        if counted == CountedBy::Topic
+            && let Some(at) = self.topics.get_mut(content.topic.as_bytes())
+        {
+            at.enter(content.position.epoch);
+        }
+        if let Some((progress, place)) = self.counter(counted, content) {
+            progress.sent_ahead(place);
         }
     }
 
-    /// The process has ended: of the unacknowledged records these are in flight, all others are delivered
-    /// again.
+    /// The process has ended: of unacknowledged records only these are in flight, the others come again.
     pub fn process_lost<'a>(&mut self, in_flight: impl Iterator<Item = (CountedBy, Content<'a>)>) {
         let (mut in_topics, mut in_hubs) = (HashSet::new(), HashSet::new());
         for (counted, content) in in_flight {
             match counted {
                 CountedBy::None => {}
-                CountedBy::Topic => _ = in_topics.insert((content.topic, content.position)),
+                CountedBy::Topic => _ = in_topics.insert((content.topic.as_bytes(), content.position)),
                 CountedBy::Hub => _ = in_hubs.insert((content.place.hub, content.place.offset)),
             }
         }
@@ -324,7 +258,6 @@ impl Cursors {
         self.hub(hub).passed(upto);
     }
 
-    /// The session is offline: frees what it does not need.
     pub fn detach(&mut self) {
         (self.asked, self.waiting) = (Vec::new(), Vec::new());
         self.awaits_ends = false;
@@ -341,8 +274,10 @@ impl Cursors {
 
     /// Its topics, each with the position after which it continues.
     pub fn positions(&self) -> impl Iterator<Item = (&str, Position)> {
-        let seq = |at: &InTopic| Seq(at.progress.taken());
-        self.topics.iter().map(move |(topic, at)| (topic, Position { epoch: at.epoch, seq: seq(at) }))
+        self.topics.iter().map(|(topic, at)| {
+            let topic = std::str::from_utf8(topic).expect("it was started as a text");
+            (topic, Position { epoch: at.epoch, seq: Seq(at.progress.taken()) })
+        })
     }
 
     /// Hubs, each with the first offset that it has not received.

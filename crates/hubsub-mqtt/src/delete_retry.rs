@@ -6,25 +6,34 @@
 //! If even reading the snapshot failed, because its hub's leader is unreachable, the session is unknown. It
 //! is looked up each second and deleted if it was written before the request.
 
-use super::backoff::{AT_ONCE_MAX, WAIT_MS, delay_ms};
 use hubsub_route::{Owner, Record};
 use hubsub_types::ErrorCode;
 use std::collections::VecDeque;
 
+/// The delay before the first retry, in ms; it doubles per refusal.
+pub const WAIT_MS: u64 = 1_000;
+
+const DOUBLED_MAX: u32 = 6;
+
+/// The most retries of a kind per shard and second.
+pub const AT_ONCE_MAX: usize = 64;
+
+/// The delay before the next retry, in ms, after this many refusals before the last one.
+pub fn delay_ms(refusals: u32) -> u64 {
+    WAIT_MS << refusals.min(DOUBLED_MAX)
+}
+
 /// The most pending deletes of a shard; beyond that the oldest is dropped and its snapshot remains.
 const DELETES_MAX: usize = 10_000;
 
-/// A session delete to retry.
 pub struct SessionDelete {
     pub id: Box<str>,
     of: Of,
-    /// The number of refusals.
     refusals: u32,
     /// The time of the next try, in ms of the node's clock.
     due_ms: u64,
 }
 
-/// Identifies the session of a client id that ends.
 #[derive(Clone, Copy)]
 enum Of {
     /// The session with this holder epoch and `born`.
@@ -64,16 +73,13 @@ impl SessionDelete {
     }
 }
 
-/// The pending deletes of a shard.
 #[derive(Default)]
 pub struct DeleteRetries {
     waiting: VecDeque<SessionDelete>,
-    /// Deletes being tried now.
     in_flight: usize,
 }
 
 impl DeleteRetries {
-    /// The number of pending deletes.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is a figure, and no collection")]
     pub fn len(&self) -> usize {
@@ -105,7 +111,6 @@ impl DeleteRetries {
         self.waiting.len() > DELETES_MAX && self.waiting.pop_front().is_some()
     }
 
-    /// Takes the deletes that are due.
     pub fn due(&mut self, now_ms: u64) -> Vec<SessionDelete> {
         let (mut due, mut left) = (Vec::new(), VecDeque::new());
         for delete in self.waiting.drain(..) {

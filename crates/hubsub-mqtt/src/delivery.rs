@@ -3,7 +3,7 @@
 //! Invariant: while a record is queued for a client, later ones are queued too, so order is preserved.
 
 use super::client::Client;
-use super::cursors::CountedBy;
+use super::cursors::{CountedBy, Cursors};
 use super::entries::put_event;
 use super::message::{Content, Message};
 use super::pending::Item;
@@ -21,32 +21,24 @@ use std::rc::Rc;
 /// output limit; the next entry is written once this one is safe.
 const PREPARED_MAX: usize = 256;
 
-/// How a record reached a client.
 #[derive(Clone, Copy, Default)]
 pub struct Way<'a> {
     /// The group, if the client got it as a member.
     pub group: Option<&'a [u8]>,
-    /// The cursor of the client's session that counts it.
     pub counted: CountedBy,
 }
 
-/// Identifies a message that has a packet id already.
 #[derive(Clone, Copy)]
 pub struct Under {
     pub id: PacketId,
-    /// Its key in the session.
     pub key: u64,
-    /// True for a retransmission.
     pub dup: bool,
 }
 
-/// The next message to send.
 pub enum Next<T> {
-    /// No message waits to be sent.
     None,
     /// It waits for the window, the socket or its entry.
     Waits,
-    /// It must be recorded first.
     Record,
     Ready(T),
 }
@@ -74,40 +66,32 @@ impl Client {
     /// True if a message of that QoS, or one before it, must be persisted before it is sent.
     #[inline]
     fn waits_for_records(&self, qos: Qos) -> bool {
-        let persistence = self.session.as_ref().and_then(|session| session.persistence.as_ref());
-        persistence.is_some_and(|persistence| qos == Qos::ExactlyOnce || persistence.has_prepared())
+        self.persistence().is_some_and(|it| qos == Qos::ExactlyOnce || it.has_prepared())
     }
 
-    /// How a record is sent for this subscription, if at all.
     #[must_use]
     #[inline]
     pub fn grant(&self, via: Via<'_>, record: &RecordView<'_>) -> Option<Grant> {
-        let by = match via {
-            Via::Topic => Match::Topic,
-            Via::Pattern(_, source) => Match::Filter(source.strip_prefix(FILTER_MARK)?),
-            Via::Group(source) => {
-                let grant = self.machine.grant_shared(&shared_filter(source)?)?;
-                return Some(Grant { qos: grant.qos.min(record.qos), ..grant });
+        let filters = &self.machine.filters;
+        let grant = match via {
+            Via::Group(source) => filters.grant_shared(&shared_filter(source)?)?,
+            via => {
+                let is_own = is_publisher(record.publisher, self.machine.client_id());
+                filters.grant(matched(via)?, record.topic, is_own)?
             }
         };
-        let is_own = is_publisher(record.publisher, self.machine.client_id());
-        let grant = self.machine.grant(by, record.topic, is_own)?;
         Some(Grant { qos: grant.qos.min(record.qos), ..grant })
     }
 
     /// True if its session has topic cursors; these count QoS 0 records too.
     pub(crate) fn has_topic_cursors(&self) -> bool {
-        let cursors = self.session.as_ref().and_then(|session| session.cursors.as_ref());
-        cursors.is_some_and(|cursors| cursors.has_topics())
+        self.cursors().is_some_and(Cursors::has_topics)
     }
 
-    /// The cursor of its session that counts a record.
     #[must_use]
     #[inline]
     pub fn counted_by(&self, via: Via<'_>, record: &RecordView<'_>) -> CountedBy {
-        let Some(cursors) = self.session.as_ref().and_then(|session| session.cursors.as_ref()) else {
-            return CountedBy::None;
-        };
+        let Some(cursors) = self.cursors() else { return CountedBy::None };
         match via {
             Via::Group(_) => CountedBy::None,
             via => cursors.counted_by(matches!(via, Via::Topic), record.topic, record.place.offset),
@@ -115,22 +99,19 @@ impl Client {
     }
 
     /// Marks a record as taken by its session; false if it was taken before.
+    #[inline]
     pub fn takes(&mut self, counted: CountedBy, content: &Content<'_>, is_open: bool) -> bool {
-        let cursors = self.session.as_mut().and_then(|session| session.cursors.as_mut());
-        cursors
-            .filter(|_| counted != CountedBy::None)
-            .is_none_or(|cursors| cursors.take(counted, content, is_open))
+        self.cursors_mut(counted).is_none_or(|cursors| cursors.take(counted, content, is_open))
     }
 
     /// Marks a record as not taken for now.
+    #[inline]
     pub fn refuses(&mut self, counted: CountedBy, record: &RecordView<'_>) {
-        let cursors = self.session.as_mut().and_then(|session| session.cursors.as_mut());
-        if let Some(cursors) = cursors.filter(|_| counted != CountedBy::None) {
+        if let Some(cursors) = self.cursors_mut(counted) {
             cursors.refuse(counted, record.place.hub, record.place.offset);
         }
     }
 
-    /// True if its protocol version can report gaps.
     #[must_use]
     pub fn reports_gaps(&self) -> bool {
         self.machine.version() >= Version::V5
@@ -226,9 +207,8 @@ impl Client {
         Some(Under { id, key, dup: false })
     }
 
-    /// Assigns packet ids to waiting QoS 2 messages and those after them; they are sent once that is
-    /// persisted. Returns the memory of the messages that left the queue, in bytes, and how many of them had
-    /// expired.
+    /// Assigns packet ids to waiting QoS 2 messages and those after them, which are sent once that is
+    /// persisted. Returns the memory of those that left the queue, in bytes, and how many had expired.
     pub fn prepare(&mut self, now_us: u64) -> (usize, u64) {
         let (mut bytes, mut expired) = (0, 0);
         let Client { session, pending, machine, .. } = self;
@@ -288,5 +268,15 @@ impl Client {
             }
             Some(_) => Next::Waits,
         }
+    }
+}
+
+/// The subscription by which a record arrived; none for a group, or a pattern that is no filter.
+#[inline]
+pub(crate) fn matched(via: Via<'_>) -> Option<Match<'_>> {
+    match via {
+        Via::Topic => Some(Match::Topic),
+        Via::Pattern(_, source) => source.strip_prefix(FILTER_MARK).map(Match::Filter),
+        Via::Group(_) => None,
     }
 }

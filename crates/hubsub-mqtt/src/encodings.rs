@@ -26,7 +26,6 @@ pub const ARENA_BYTES_MAX: usize = 4 * 256 * 1024;
 /// Shared encodings of a record: three QoS, with and without properties, with and without RETAIN.
 const VARIANTS: usize = 12;
 
-/// The encodings of the current record.
 #[derive(Default)]
 pub struct Encodings {
     is_used: bool,
@@ -37,7 +36,6 @@ pub struct Encodings {
 }
 
 impl Encodings {
-    /// Starts the next record.
     #[inline]
     pub fn begin(&mut self) {
         if self.is_used {
@@ -45,8 +43,7 @@ impl Encodings {
         }
     }
 
-    /// The QoS 0 packet of most clients of a version, as a range of the packet arena; `make` creates it on
-    /// first use. None if there is none.
+    /// The QoS 0 packet of most clients of a version, if any, as a range of the arena; `make` creates it.
     #[inline]
     pub fn plain(&mut self, version: usize, make: impl FnOnce() -> Option<(u32, u32)>) -> Option<(u32, u32)> {
         if self.plain[version].is_none() {
@@ -63,18 +60,15 @@ impl Encodings {
     }
 }
 
-/// A record on its way to a client.
 pub struct Outgoing<'a> {
     pub content: &'a Content<'a>,
     pub grant: &'a Grant,
     /// The message, if it was queued; else it is the current record.
     pub queued: Option<&'a Rc<Message>>,
     pub way: Way<'a>,
-    /// Its packet id and key, if it has them already.
     pub under: Option<Under>,
 }
 
-/// The outcome of sending a record.
 pub struct Outcome {
     /// True if no acknowledgement will come.
     pub is_final: bool,
@@ -82,27 +76,23 @@ pub struct Outcome {
     pub packet: Option<WrittenPacket>,
 }
 
-/// A packet, as a range of the arena.
 pub struct WrittenPacket {
     pub start: usize,
     pub end: usize,
     /// The payload after the range, if it is shared.
     pub payload: Option<Shared>,
-    /// True if other clients may get the same range.
     pub is_cached: bool,
     /// True if it reports gaps, of which then none is left.
     pub reports_gaps: bool,
 }
 
-/// The user property with a message's position.
 const POSITION: &str = "hubsub-position";
 
 /// The user property that reports a gap: first and last missing record, and topic or filter.
 const GAP: &str = "hubsub-gap";
 
 impl Client {
-    /// Writes a record as a packet for this client, to the end of the arena or as a range that other clients
-    /// get too.
+    /// Writes a record as a packet, to the end of the arena or as a range that other clients get too.
     pub fn send(
         &mut self,
         outgoing: &Outgoing<'_>,

@@ -20,6 +20,7 @@
 use super::cursors::{CountedBy, Cursors};
 use super::message::{Content, Message};
 use crate::machine::{Damaged, Event, Grant};
+use crate::reader::{Reader, utf8};
 use hubsub_route::LogPlace;
 use hubsub_types::{Epoch, HubId, Position, Qos, Seq};
 use hubsub_wire::mqtt::SubscriptionId;
@@ -37,18 +38,13 @@ const OF_HUB: u8 = 4;
 /// The highest accepted value of a counter, so that it cannot overflow.
 const NUMBER_MAX: u64 = 1 << 62;
 
-const SHORT: Damaged = Damaged("a field that ends behind its record");
-
-/// The fields before the state in a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Head {
     /// Identifies the session among those of its client id; unique. Producer id of its QoS 2 messages.
     pub born: u64,
     /// Identifies the holder that wrote it, from 1.
     pub epoch: u64,
-    /// The last key assigned to a message.
     pub last_key: u64,
-    /// The number of the last entry.
     pub last_entry: u64,
     /// Entries up to this number are obsolete.
     pub through: u64,
@@ -66,7 +62,6 @@ pub fn beginning_of(born: u64) -> Vec<u8> {
 }
 
 impl Head {
-    /// Appends the head and the cursors.
     pub fn write(&self, cursors: Option<&Cursors>, out: &mut Vec<u8>) {
         let Head { born, epoch, last_key, last_entry, through, before, queued_from } = *self;
         out.push(VERSION);
@@ -86,30 +81,19 @@ impl Head {
         if left.byte()? != VERSION {
             return Err(Damaged("a row of another version"));
         }
-        let (born, epoch) = (left.number()?, left.count()?);
+        let (born, epoch) = (left.fixed()?, left.count()?);
         let (last_key, last_entry) = (left.count()?, left.count()?);
         let (through, before, queued_from) = (left.count()?, left.count()?, left.count()?);
-        let cursors = left.bytes()?;
+        let cursors = left.long_bytes()?;
         Ok((Head { born, epoch, last_key, last_entry, through, before, queued_from }, cursors, left.0))
     }
 }
 
-/// One part of an entry.
 pub enum Part {
-    /// An event and its number.
-    Event(u64, Event<u64>),
-    /// A message that is queued or in flight.
-    Message {
-        is_queued: bool,
-        key: u64,
-        /// The cursor that counts it.
-        counted: CountedBy,
-        message: Message,
-        grant: Grant,
-    },
+    Event(u64, Event),
+    Message { is_queued: bool, key: u64, counted: CountedBy, message: Message, grant: Grant },
 }
 
-/// The fields before the parts of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryHead {
     pub born: u64,
@@ -118,12 +102,11 @@ pub struct EntryHead {
     pub number: u64,
 }
 
-/// Appends an entry's head to a new buffer.
 pub fn begin(EntryHead { born, epoch, number }: EntryHead) -> Vec<u8> {
     [born.to_le_bytes(), epoch.to_le_bytes(), number.to_le_bytes()].concat()
 }
 
-pub fn put_event(number: u64, event: &Event<u64>, out: &mut Vec<u8>) {
+pub fn put_event(number: u64, event: &Event, out: &mut Vec<u8>) {
     out.push(EVENT);
     event.encode(number, out);
 }
@@ -170,7 +153,7 @@ pub fn put_message(
 /// If the entry is too short.
 pub fn head_of(entry: &[u8]) -> Result<(EntryHead, &[u8]), Damaged> {
     let mut left = Reader(entry);
-    let head = EntryHead { born: left.number()?, epoch: left.count()?, number: left.count()? };
+    let head = EntryHead { born: left.fixed()?, epoch: left.count()?, number: left.count()? };
     Ok((head, left.0))
 }
 
@@ -196,16 +179,16 @@ pub fn take_part(from: &mut &[u8]) -> Result<Part, Damaged> {
             let place = if counted == CountedBy::Hub { left.place()? } else { LogPlace::default() };
             let (granted, retained) = left.qos()?;
             let mut ids = Vec::new();
-            for _ in 0..left.number()? {
-                let id = u32::try_from(left.number()?).ok().and_then(SubscriptionId::new);
+            for _ in 0..left.fixed()? {
+                let id = u32::try_from(left.fixed()?).ok().and_then(SubscriptionId::new);
                 ids.push(id.ok_or(Damaged("a subscription identifier out of range"))?);
             }
             let (qos, retain) = left.qos()?;
-            let (timestamp_us, epoch, seq) = (left.number()?, left.number()?, left.number()?);
-            let (topic, payload) = (left.text()?, left.bytes()?);
+            let (timestamp_us, epoch, seq) = (left.fixed()?, left.fixed()?, left.fixed()?);
+            let (topic, payload) = (utf8(left.long_bytes()?)?, left.long_bytes()?);
             let mut headers = Vec::new();
-            for _ in 0..left.number()? {
-                headers.push((left.text()?.into(), left.text()?.into()));
+            for _ in 0..left.fixed()? {
+                headers.push((utf8(left.long_bytes()?)?.into(), utf8(left.long_bytes()?)?.into()));
             }
             let position = Position { epoch: Epoch(epoch), seq: Seq(seq) };
             let content =
@@ -229,29 +212,19 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-struct Reader<'a>(&'a [u8]);
-
 impl<'a> Reader<'a> {
-    fn byte(&mut self) -> Result<u8, Damaged> {
-        let (&byte, rest) = self.0.split_first().ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(byte)
-    }
-
-    fn number(&mut self) -> Result<u64, Damaged> {
-        let (number, rest) = self.0.split_first_chunk().ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(u64::from_le_bytes(*number))
+    fn fixed(&mut self) -> Result<u64, Damaged> {
+        self.chunk().map(u64::from_le_bytes)
     }
 
     /// A number that will be incremented.
     fn count(&mut self) -> Result<u64, Damaged> {
-        Some(self.number()?).filter(|&number| number <= NUMBER_MAX).ok_or(Damaged("a number out of range"))
+        Some(self.fixed()?).filter(|&number| number <= NUMBER_MAX).ok_or(Damaged("a number out of range"))
     }
 
     fn place(&mut self) -> Result<LogPlace, Damaged> {
-        let hub = u32::try_from(self.number()?).map_err(|_| Damaged("a hub out of range"))?;
-        Ok(LogPlace { hub: HubId(hub), offset: self.number()? })
+        let hub = u32::try_from(self.fixed()?).map_err(|_| Damaged("a hub out of range"))?;
+        Ok(LogPlace { hub: HubId(hub), offset: self.fixed()? })
     }
 
     fn qos(&mut self) -> Result<(Qos, bool), Damaged> {
@@ -260,15 +233,9 @@ impl<'a> Reader<'a> {
         Ok((qos, byte & RETAIN != 0))
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], Damaged> {
-        let (length, rest) = self.0.split_first_chunk().ok_or(SHORT)?;
-        let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-
-    fn text(&mut self) -> Result<&'a str, Damaged> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Damaged("a text that is not UTF-8"))
+    fn long_bytes(&mut self) -> Result<&'a [u8], Damaged> {
+        let length = self.chunk().map(u32::from_le_bytes)?;
+        self.take(length as usize)
     }
 }
 

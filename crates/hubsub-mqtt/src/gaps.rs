@@ -6,14 +6,13 @@ use hubsub_types::names::FILTER_MARK;
 /// The most gaps per client; further ones become one gap of all topics.
 const GAPS_MAX: usize = 64;
 
-/// Gaps to report with the next record, in a user property of 5.0. Few clients have any; the others pay for a
-/// pointer.
+/// Gaps to report with the next record, in a user property of 5.0; a pointer, since few clients have any.
 #[derive(Default)]
 #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
 pub struct Gaps(Option<Box<Vec<String>>>);
 
 impl Gaps {
-    /// True if there is no gap to report.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }

@@ -13,18 +13,13 @@ use hubsub_wire::mqtt::{DecodeLimits, Decoded, Decoder, Publish};
 /// Packets up to this size are buffered until complete, or up to `input_shard_bytes_max` where that is less.
 pub const WHOLE_BYTES: usize = 2 * 1024 * 1024;
 
-/// A message being received.
 pub struct LongMessage {
-    /// The packet without its payload.
     head: Box<[u8]>,
     /// The decoder as it was before the head, to decode the head again.
     decoder: Decoder,
-    /// The limits for that.
     limits: DecodeLimits,
-    /// The topic and the payload so far.
     bytes: Vec<u8>,
     topic_len: usize,
-    /// Bytes of topic and payload.
     announced: usize,
 }
 
@@ -32,12 +27,10 @@ pub struct LongMessage {
 #[derive(Default)]
 pub struct LongMessages {
     all: HashMap<ConnKey, LongMessage, RandomState>,
-    /// Announced bytes of all.
     bytes: usize,
 }
 
 impl LongMessages {
-    /// Announced bytes of topics and payloads.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -91,7 +84,6 @@ impl LongMessage {
     }
 }
 
-/// Topic and payload of a collected message.
 pub struct Whole {
     bytes: Vec<u8>,
     /// 0 if an alias replaces the topic.
@@ -99,7 +91,6 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Converts it to a record.
     #[must_use]
     pub fn record(self, topic: &[u8], publisher: Box<str>, headers: Headers) -> Record {
         let Whole { mut bytes, topic_len } = self;

@@ -19,7 +19,6 @@ pub struct Message {
     retain: bool,
 }
 
-/// The content of a PUBLISH.
 #[derive(Clone, Copy)]
 pub struct Content<'a> {
     /// A valid MQTT topic name.
@@ -29,13 +28,11 @@ pub struct Content<'a> {
     pub headers: &'a [(Box<str>, Box<str>)],
     /// The publish time, in µs since 1970.
     pub timestamp_us: u64,
-    /// The position in its room.
     pub position: Position,
     /// The place in its hub's log, if the hub has one.
     pub place: LogPlace,
     /// The publisher's QoS, an upper limit.
     pub qos: Qos,
-    /// The publisher's RETAIN flag.
     pub retain: bool,
 }
 
@@ -49,20 +46,18 @@ impl<'a> Content<'a> {
         Some(Content { topic, payload, headers, timestamp_us, position, place, qos, retain })
     }
 
-    /// The record's age, in s.
     #[must_use]
     pub fn age_s(&self, now_us: u64) -> u32 {
         u32::try_from(now_us.saturating_sub(self.timestamp_us) / 1_000_000).unwrap_or(u32::MAX)
     }
 
-    /// True if its message expiry has passed.
     #[must_use]
+    #[inline]
     pub fn is_expired(&self, now_us: u64) -> bool {
         !self.headers.is_empty()
             && expiry_s(self.headers).is_some_and(|seconds| self.age_s(now_us) >= seconds)
     }
 
-    /// A copy that outlives the record.
     #[must_use]
     pub fn keep(&self) -> Message {
         Message {
@@ -80,6 +75,7 @@ impl<'a> Content<'a> {
 
 impl Message {
     #[must_use]
+    #[inline]
     pub fn content(&self) -> Content<'_> {
         let Message { topic, payload, headers, timestamp_us, position, place, qos, retain } = self;
         let (timestamp_us, position, place) = (*timestamp_us, *position, *place);
@@ -87,6 +83,7 @@ impl Message {
     }
 
     #[must_use]
+    #[inline]
     pub fn payload(&self) -> &Shared {
         &self.payload
     }
@@ -103,7 +100,6 @@ impl Message {
         record
     }
 
-    /// Its memory in bytes, approximately.
     #[must_use]
     pub fn weight(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len() + 32).sum();

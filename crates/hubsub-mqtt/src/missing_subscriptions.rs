@@ -2,7 +2,7 @@
 //! were too many rooms. They retry with back-off until all are granted. A client that reconnects meanwhile is
 //! disconnected with an error unless the missing ones are granted then.
 
-use super::backoff::{AT_ONCE_MAX, WAIT_MS, delay_ms};
+use super::delete_retry::{AT_ONCE_MAX, WAIT_MS, delay_ms};
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::ConnKey;
@@ -11,9 +11,7 @@ use hubsub_types::ConnKey;
 #[derive(Default)]
 pub struct MissingSubscriptions(HashMap<ConnKey, Try, RandomState>);
 
-/// The retry state of a session.
 struct Try {
-    /// The number of refusals.
     refusals: u32,
     /// True if a subscription was refused since the last retry.
     is_refused: bool,
@@ -22,7 +20,6 @@ struct Try {
 }
 
 impl MissingSubscriptions {
-    /// The number of such sessions.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is a figure, and no collection")]
     pub fn len(&self) -> usize {

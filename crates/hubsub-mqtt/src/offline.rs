@@ -6,30 +6,28 @@
 
 use super::client::Client;
 use super::cursors::CountedBy;
+use super::delivery::matched;
 use super::message::{Content, Message};
 use super::pending::Item;
 use super::persistence::Entry;
 use super::session::Session;
 use super::shares::{Group, shared_filter};
-use crate::machine::{Grant, LastWill, Match, SessionState};
+use crate::machine::{Grant, LastWill, SessionState};
 use hubsub_route::claims::Holder;
 use hubsub_route::{RecordView, Via, is_publisher};
-use hubsub_types::names::FILTER_MARK;
 use hubsub_types::{OnSlow, Qos};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 pub struct OfflineSession {
     pub id: Box<str>,
-    pub state: SessionState<u64>,
+    pub state: SessionState,
     pub session: Session,
-    /// The queue; none until a message arrives.
     queue: Option<Box<Queue>>,
     /// The connection that is moving to this shard to take the session over.
     pub awaits: Option<Box<Holder>>,
 }
 
-/// The queue of an offline session.
 #[derive(Default)]
 struct Queue {
     messages: VecDeque<Queued>,
@@ -46,20 +44,17 @@ struct Queued {
     group: Option<Group>,
 }
 
-/// The limits of the queue of an offline session.
 #[derive(Clone, Copy)]
 pub struct QueueLimits {
     pub messages_max: u64,
     pub bytes_max: u64,
 }
 
-/// Overhead of a queued message, in bytes.
 const ITEM_BYTES: usize = 64;
 
 impl OfflineSession {
-    /// An offline session with an empty queue.
     #[must_use]
-    pub fn new(id: Box<str>, state: SessionState<u64>, session: Session) -> OfflineSession {
+    pub fn new(id: Box<str>, state: SessionState, session: Session) -> OfflineSession {
         OfflineSession { id, state, session, queue: None, awaits: None }
     }
 
@@ -69,7 +64,6 @@ impl OfflineSession {
         self.queue.as_ref().map_or((0, 0, 0), |queue| (queue.messages.len(), queue.bytes, queue.dropped))
     }
 
-    /// The key of the first queued message.
     #[must_use]
     pub fn first_key(&self) -> Option<u64> {
         self.queue.as_ref()?.messages.front().map(|queued| queued.key)
@@ -119,7 +113,6 @@ impl OfflineSession {
         taken
     }
 
-    /// Entries with all its persisted messages.
     pub fn take_all_entries(&mut self) -> Vec<Entry> {
         let OfflineSession { session, queue, .. } = self;
         let waiting = queue.iter().flat_map(|queue| &queue.messages).filter(|one| one.key > 0);
@@ -139,8 +132,7 @@ impl OfflineSession {
         [self.state.will_at_ms(), self.state.expires_at_ms()].into_iter().flatten().min()
     }
 
-    /// The connection of a client has ended at this wall time, in ms, and its session continues. Also returns
-    /// how many messages were dropped.
+    /// Its connection has ended at this wall time, in ms; the session continues. Also the messages dropped.
     #[must_use]
     pub fn suspend(mut client: Client, now_ms: u64, limits: QueueLimits) -> (OfflineSession, u64) {
         let mut session = client.session.take().map_or_else(Session::default, |session| *session);
@@ -175,26 +167,19 @@ impl OfflineSession {
         }
     }
 
-    /// Takes the will if it is due at this wall time, in ms.
     pub fn take_due_will(&mut self, now_ms: u64) -> Option<Box<LastWill>> {
         let is_due = self.state.will_at_ms().is_some_and(|at_ms| at_ms <= now_ms);
         is_due.then(|| self.state.take_will()).flatten()
     }
 
-    /// True if it has expired at this wall time, in ms.
     #[must_use]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
     }
 
-    /// How a record is queued that arrived for one of its subscriptions; none if it is not, because it has
-    /// QoS 0, or will be read from the log.
+    /// How a record of a subscription is queued; none if it has QoS 0, or will be read from the log.
     pub fn offer<'a>(&mut self, via: Via<'_>, record: &RecordView<'a>) -> Option<(Content<'a>, Grant)> {
-        let by = match via {
-            Via::Topic => Match::Topic,
-            Via::Pattern(_, source) => Match::Filter(source.strip_prefix(FILTER_MARK)?),
-            Via::Group(_) => return None,
-        };
+        let by = matched(via)?;
         if let Some(cursors) = &mut self.session.cursors {
             let counted = cursors.counted_by(matches!(via, Via::Topic), record.topic, record.place.offset);
             if counted != CountedBy::None {
@@ -203,13 +188,13 @@ impl OfflineSession {
             }
         }
         let is_own = is_publisher(record.publisher, &self.id);
-        queued(self.state.grant(by, record.topic, is_own)?, record)
+        queued(self.state.filters.grant(by, record.topic, is_own)?, record)
     }
 
     /// How a record of a group is queued that no other member takes; none if it is not.
     #[must_use]
     pub fn offer_shared<'a>(&self, group: &[u8], record: &RecordView<'a>) -> Option<(Content<'a>, Grant)> {
-        queued(self.state.grant_shared(&shared_filter(group)?)?, record)
+        queued(self.state.filters.grant_shared(&shared_filter(group)?)?, record)
     }
 }
 

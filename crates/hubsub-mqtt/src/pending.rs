@@ -16,13 +16,10 @@ use std::rc::Rc;
 pub struct Item {
     pub message: Rc<Message>,
     pub grant: Grant,
-    /// Its class's policy for slow clients.
     pub on_slow: OnSlow,
-    /// The group through which the client got it, if any.
     pub group: Option<Group>,
     /// Its key, if it was queued while the client was offline and is persisted; else 0.
     pub key: u64,
-    /// The cursor of its session that counts it.
     pub counted: CountedBy,
 }
 
@@ -49,7 +46,6 @@ pub struct Pending(Option<Box<Queue>>);
 struct Queue {
     /// None where a record was dropped.
     items: VecDeque<Option<Item>>,
-    /// The number of the first item.
     first: u64,
     /// No item below this number may be dropped.
     oldest: u64,
@@ -64,8 +60,8 @@ struct Queue {
 }
 
 impl Pending {
-    /// The number of queued records.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |queue| queue.len)
     }
@@ -76,14 +72,12 @@ impl Pending {
         self.len() == 0
     }
 
-    /// Their memory in bytes, approximately.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |queue| queue.bytes)
     }
 
-    /// True if a queued record's class disconnects slow clients.
     #[must_use]
     pub fn has_closers(&self) -> bool {
         self.0.as_ref().is_some_and(|queue| queue.closers > 0)
@@ -106,22 +100,18 @@ impl Pending {
         self.0.get_or_insert_default().push(item);
     }
 
-    /// The next record to send.
     pub fn front(&mut self) -> Option<&Item> {
         self.0.as_mut()?.front()
     }
 
-    /// All records, in order.
     pub fn into_items(self) -> impl Iterator<Item = Item> {
         self.0.into_iter().flat_map(|queue| queue.items).flatten()
     }
 
-    /// All records, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Item> {
         self.0.iter().flat_map(|queue| &queue.items).flatten()
     }
 
-    /// Removes the first record.
     pub fn pop(&mut self) -> Option<Item> {
         let queue = self.0.as_mut()?;
         queue.front()?;
@@ -139,8 +129,8 @@ impl Pending {
         self.0.as_mut().map_or(0, |queue| queue.drop_oldest(needed, each))
     }
 
-    /// Drops all but the latest record of each topic, and of `topic` that one too. Calls `each` per dropped
-    /// record and returns the bytes freed.
+    /// Drops all but the latest record of each topic, all of `topic`. `each` gets them; returns the bytes
+    /// freed.
     pub fn conflate(&mut self, topic: &str, each: impl FnMut(&Item)) -> usize {
         self.0.as_mut().map_or(0, |queue| queue.conflate(topic, each))
     }

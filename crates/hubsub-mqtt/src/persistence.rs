@@ -22,14 +22,10 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
-/// The persistence state of a session.
 #[derive(Default)]
 pub struct Persistence {
-    /// Identifies the session and its entries.
     pub head: HeadState,
-    /// Work in progress; mostly none.
     pub work: Option<Box<Work>>,
-    /// True if a snapshot is due.
     pub snapshot_is_due: bool,
     /// True if something is to be persisted in this turn.
     pub is_scheduled: bool,
@@ -45,9 +41,7 @@ pub struct Persistence {
     pub has_gap: bool,
     /// True if a snapshot exists or is being written.
     pub has_snapshot: bool,
-    /// True if its cursors have advanced since the snapshot.
     pub has_moved: bool,
-    /// True if the snapshot timer is set.
     pub is_timed: bool,
     pub failures: u8,
     /// Bytes of entries since the store last removed one.
@@ -58,7 +52,7 @@ pub struct Persistence {
     pub visit: u32,
 }
 
-/// The part of the snapshot head that persists between snapshots; fields as in [`Head`].
+/// The part of the snapshot head that persists between snapshots; fields as in `Head`.
 #[derive(Clone, Copy, Default)]
 pub struct HeadState {
     pub born: u64,
@@ -68,7 +62,6 @@ pub struct HeadState {
     pub before: u64,
 }
 
-/// Progress of a session's move to another node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Handover {
     #[default]
@@ -79,10 +72,8 @@ pub enum Handover {
     Left,
 }
 
-/// Persistence work in progress.
 #[derive(Default)]
 pub struct Work {
-    /// Waits for the snapshot.
     pub waits: Vec<Wait>,
     /// Changes of this turn: parts of an entry.
     pub parts: Vec<u8>,
@@ -92,18 +83,14 @@ pub struct Work {
     pub parts_wait: Vec<Wait>,
     /// Messages to send once their entry is safe, in order.
     pub prepared: VecDeque<Prepared>,
-    /// Snapshots and entries being written.
     pub in_flight: u32,
-    /// Progress of its move to another node.
     pub handover: Handover,
 }
 
-/// A message that waits for its entry.
 pub struct Prepared {
     pub message: Rc<Message>,
     pub grant: Grant,
     pub group: Option<Group>,
-    /// Its packet id and key; none for QoS 0.
     pub under: Option<Under>,
     /// The number of the entry that it waits for.
     pub after: u64,
@@ -113,7 +100,6 @@ pub struct Prepared {
 /// queue; `mqtt_session_snapshots_total` counts snapshots.
 const ENTRIES_MAX: u32 = 512;
 
-/// The same limit in bytes of entries.
 const ENTRIES_BYTES_MAX: u32 = 1 << 20;
 
 /// Bytes of entries in a store, the first still live, after which a snapshot rewrites all messages.
@@ -125,7 +111,6 @@ const FAILURES_MAX: u8 = 6;
 /// The number of an entry, its bytes, and its waits.
 pub type Entry = (u64, Vec<u8>, Vec<Wait>);
 
-/// The consequences of a write.
 pub struct AfterWrite {
     /// True if the connection that caused it is still there.
     pub is_current: bool,
@@ -133,7 +118,6 @@ pub struct AfterWrite {
     pub must_retry: bool,
 }
 
-/// An operation that waits for a snapshot or an entry.
 #[derive(Debug)]
 pub enum Wait {
     /// CONNACK, with its session-present flag.
@@ -152,13 +136,11 @@ pub enum Wait {
 #[derive(Debug)]
 pub struct Intended {
     pub number: u32,
-    /// Its number in the session.
     pub intent: u64,
     pub record: Record,
 }
 
 impl Work {
-    /// True if no work is pending.
     fn is_done(&self) -> bool {
         let Work { waits, parts, parts_key: _, parts_wait, prepared, in_flight, handover } = self;
         let is_empty = waits.is_empty() && parts.is_empty() && parts_wait.is_empty() && prepared.is_empty();
@@ -184,8 +166,7 @@ impl Persistence {
         self.head.epoch = epoch + 1;
     }
 
-    /// The state of a restored session for its next holder; `has_store`: sessions are in a store, not in a
-    /// log.
+    /// A restored session for its next holder; `has_store`: sessions are in a store, not in a log.
     pub fn restored(restored: &mut Restored, has_store: bool) -> Persistence {
         let (Head { born, epoch, last_entry, through, .. }, entries) =
             (restored.head, std::mem::take(&mut restored.entries));
@@ -248,8 +229,7 @@ impl Persistence {
         self.work().in_flight -= 1;
         self.failures = if outcome.is_err() { self.failures.saturating_add(1) } else { 0 };
         let must_retry = !matches!(outcome, Ok(_) | Err(ErrorCode::NotAllowed));
-        // A store refuses a snapshot that refers to a missing entry. In a log the previous snapshot and all
-        // entries remain.
+        // A store refuses a snapshot with a missing entry. A log retains the last snapshot and all entries.
         self.has_gap |= must_retry && has_store;
         AfterWrite { is_current: self.visit == visit, must_retry }
     }
@@ -276,8 +256,7 @@ impl Persistence {
         begins
     }
 
-    /// The last snapshot of a session that moves to another node is written: nothing more may arrive. Returns
-    /// false for any other snapshot.
+    /// True for the last snapshot of a session that moves to another node: nothing more may arrive.
     pub fn handover_written(&mut self) -> bool {
         let is_last = self.work().handover == Handover::Recorded;
         if is_last {
@@ -299,7 +278,6 @@ impl Persistence {
         self.work.as_ref().is_some_and(|work| !work.prepared.is_empty())
     }
 
-    /// True if it moves to another node.
     pub fn is_moving(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.handover != Handover::Stays)
     }
@@ -358,8 +336,8 @@ impl Persistence {
         self.has_gap || (has_store && is_many && self.stored_bytes >= self.live_bytes)
     }
 
-    /// Takes the changes of this turn and all live messages as entries that replace earlier ones; `messages`:
-    /// queued or not, key, cursor.
+    /// All changes and live messages as entries that replace earlier ones; `messages`: queued or not, key,
+    /// cursor.
     pub fn take_all_entries<'a>(
         &mut self,
         messages: impl Iterator<Item = (bool, u64, CountedBy, &'a Message, &'a Grant)>,
@@ -380,8 +358,7 @@ impl Persistence {
         entries
     }
 
-    /// The head of a snapshot. Messages in flight from `in_flight_from` and queued from `queued_from` are
-    /// live.
+    /// The head of a snapshot; messages in flight and queued are live from these keys.
     pub fn head(&mut self, last_key: u64, in_flight_from: u64, queued_from: u64) -> Head {
         let lowest = in_flight_from.min(queued_from);
         let entries = self.entries.as_deref_mut();

@@ -24,7 +24,6 @@ pub enum Write {
     },
 }
 
-/// A snapshot and its waits.
 pub struct Snapshot {
     pub bytes: Vec<u8>,
     pub waits: Vec<Wait>,
@@ -63,7 +62,7 @@ impl SessionPlace<'_> {
         let is_due = persistence.snapshot_is_due;
         let needs_all = is_due && persistence.needs_all(has_store);
         let entries =
-            if needs_all { self.take_all_entries() } else { self.take_entry().into_iter().collect() };
+            if needs_all { self.take_all_entries() } else { persistence.take_entry().into_iter().collect() };
         let is_due = self.persistence().is_some_and(|it| it.snapshot_is_due);
         let snapshot = is_due.then(|| self.snapshot(&places())).flatten();
         let count = entries.len() as u32 + u32::from(snapshot.is_some());
@@ -84,10 +83,6 @@ impl SessionPlace<'_> {
             offline.session.persistence.iter_mut().for_each(|persistence| persistence.shrink());
         }
         writes
-    }
-
-    fn take_entry(&mut self) -> Option<Entry> {
-        self.persistence()?.take_entry()
     }
 
     /// Entries with all persisted messages and the changes of this turn.

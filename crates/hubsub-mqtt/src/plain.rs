@@ -45,18 +45,17 @@ impl Plain {
 }
 
 impl Client {
-    /// Classifies the client by its current state.
     #[must_use]
     pub fn plain(&self) -> Plain {
         let is_plain = self.pending.is_empty()
             && self.gaps.is_empty()
             && !self.has_topic_cursors()
             && !self.reports_positions
-            && !(self.is_recorded() && self.machine.plain_qos() > Some(Qos::AtMostOnce))
+            && !(self.is_recorded() && self.machine.filters.plain_qos() > Some(Qos::AtMostOnce))
             && self.machine.own_aliases.is_empty()
             && self.machine.packet_bytes_max() > REMAINING_LENGTH_MAX;
         let v5 = self.machine.version() >= Version::V5;
-        match self.machine.plain_qos().filter(|_| is_plain) {
+        match self.machine.filters.plain_qos().filter(|_| is_plain) {
             None => Plain::No,
             Some(Qos::AtMostOnce) => Plain::Always { v5 },
             Some(_) => Plain::Once { v5 },
@@ -64,8 +63,8 @@ impl Client {
     }
 }
 
-/// Appends a record's QoS 0 packet. None if the topic is not valid in MQTT, the message has expired, or it is
-/// too long for the arena.
+/// Appends a QoS 0 packet. None if the topic is invalid in MQTT, the message expired, or too long for the
+/// arena.
 pub fn encode_plain(
     arena: &mut Vec<u8>,
     v5: bool,

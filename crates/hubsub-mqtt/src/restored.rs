@@ -10,16 +10,12 @@ use super::message::Message;
 use crate::machine::{Damaged, Event, Grant, SessionState};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-/// A session as restored.
 pub struct Restored {
     /// The snapshot's head, with numbers updated from the entries.
     pub head: Head,
-    pub state: SessionState<u64>,
-    /// Its cursors, if it has any.
+    pub state: SessionState,
     pub cursors: Option<Box<Cursors>>,
-    /// Messages in flight, by key.
     pub sent: Vec<(u64, CountedBy, Message, Grant)>,
-    /// Queued messages, by key.
     pub queue: Vec<(u64, Message, Grant)>,
     /// Entries with messages: number and highest key.
     pub entries: VecDeque<(u64, u64)>,
@@ -98,7 +94,6 @@ pub fn restore(snapshot: &[u8], entries: &[Vec<u8>]) -> Result<Restored, Damaged
     Ok(Restored { head, state, cursors, sent, queue, entries: known })
 }
 
-/// A message in an entry.
 struct Recorded {
     is_queued: bool,
     counted: CountedBy,
@@ -106,9 +101,8 @@ struct Recorded {
     grant: Grant,
 }
 
-/// The keys of unacknowledged messages.
-fn in_flight(state: &SessionState<u64>) -> HashSet<u64> {
-    state.unacknowledged().map(|(_, _, key, _)| *key).collect()
+fn in_flight(state: &SessionState) -> HashSet<u64> {
+    state.unacknowledged().map(|(_, _, key, _)| key).collect()
 }
 
 #[cfg(test)]
@@ -122,7 +116,7 @@ pub(crate) mod tests {
     use hubsub_wire::mqtt::{Connect, PacketId, Properties, Version};
 
     /// A machine after CONNECT.
-    pub fn opened(version: Version) -> Opened<u64> {
+    pub fn opened(version: Version) -> Opened {
         let connect = Connect {
             version,
             clean_start: false,

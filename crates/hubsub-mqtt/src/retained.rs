@@ -17,8 +17,7 @@ use hubsub_types::ConnKey;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// The most topics whose live messages are noted during reads. Beyond that the first is forgotten; its entry
-/// was written long ago.
+/// The most topics whose live messages are noted during reads; the first, written long ago, is forgotten.
 const LIVE_MAX: usize = 4_096;
 
 /// The most outstanding pages of a shard from other shards and nodes.
@@ -28,7 +27,6 @@ const ASKED_MAX: usize = 16;
 /// may have no leader, which is detected only after seconds.
 const ASKED_MS: u64 = 50;
 
-/// The reads of a client.
 #[derive(Default)]
 pub struct Reads {
     /// In the order of the subscriptions; the first is in progress.
@@ -37,28 +35,22 @@ pub struct Reads {
     unread: Vec<Read>,
     /// Subscriptions granted in this turn that are still to be added to `queue`.
     due: usize,
-    /// The number of the outstanding request. It is unique in the shard, because successive connections share
-    /// a key.
+    /// The outstanding request; unique in the shard, because successive connections share a key.
     awaits: Option<u32>,
-    /// True if it waits for the next millisecond.
     is_paced: bool,
     /// Topics of which a live message with RETAIN arrived.
     live: HashSet<Rc<str>, RandomState>,
-    /// Those topics in order of arrival.
     order: VecDeque<Rc<str>>,
 }
 
-/// The rate limit for the reads of a shard.
 #[derive(Default)]
 pub struct Pace {
-    /// The current millisecond of the node's clock.
     ms: u64,
-    /// Bytes read in it.
     bytes: usize,
     /// Outstanding pages from other shards and nodes: request number and time.
     asked: VecDeque<(u32, u64)>,
     /// Clients that continue in a later millisecond, in order.
-    waiting: VecDeque<ConnKey>,
+    pub waiting: VecDeque<ConnKey>,
 }
 
 impl Pace {
@@ -79,7 +71,6 @@ impl Pace {
         self.bytes < bytes_max && self.asked.len() < ASKED_MAX
     }
 
-    /// Counts the bytes of a page in this millisecond.
     pub fn count(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
@@ -89,30 +80,18 @@ impl Pace {
         self.asked.push_back((number, now_ms));
     }
 
-    /// A client waits for a later millisecond.
-    pub fn wait(&mut self, key: ConnKey) {
-        self.waiting.push_back(key);
-    }
-
-    /// Takes the client that waits longest.
-    pub fn next_waiting(&mut self) -> Option<ConnKey> {
-        self.waiting.pop_front()
-    }
-
     /// An answer has arrived, to a page request or another.
     pub fn came(&mut self, number: u32) {
         self.asked.retain(|(asked, _)| *asked != number);
     }
 }
 
-/// A read for one subscription.
 pub struct Read {
     filter: Box<[u8]>,
     /// The next hub and the topic to start after; none until the flush barrier has passed.
     next: Option<(u16, Option<Box<[u8]>>)>,
     /// The hubs to read, if not all: those that were unreachable before.
     only: Option<BTreeSet<u16>>,
-    /// The hubs that could not be read.
     unread: BTreeSet<u16>,
 }
 
@@ -151,7 +130,6 @@ impl Read {
 }
 
 impl Reads {
-    /// Subscriptions not read completely.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is a figure, and no collection")]
     pub fn len(&self) -> usize {
@@ -189,7 +167,6 @@ impl Reads {
         self.awaits = Some(number);
     }
 
-    /// True if a request is outstanding.
     #[must_use]
     pub fn awaits(&self) -> bool {
         self.awaits.is_some()
@@ -201,7 +178,6 @@ impl Reads {
         !self.has_work() && self.unread.is_empty()
     }
 
-    /// The read in progress.
     #[must_use]
     pub fn first(&self) -> Option<&Read> {
         self.queue.front()
@@ -212,7 +188,6 @@ impl Reads {
         !std::mem::replace(&mut self.is_paced, true)
     }
 
-    /// The next millisecond has come.
     pub fn go_on(&mut self) {
         self.is_paced = false;
     }
@@ -224,10 +199,12 @@ impl Reads {
             read.next = Some(next);
             return false;
         }
-        let read = self.queue.pop_front().filter(|read| !read.unread.is_empty());
-        let is_unread = read.is_some();
-        read.into_iter().for_each(|read| self.keep_unread(read));
-        is_unread
+        let Some(read) = self.queue.pop_front().filter(|read| !read.unread.is_empty()) else { return false };
+        match self.unread.iter_mut().find(|other| other.filter == read.filter) {
+            Some(other) => other.unread.extend(read.unread),
+            None => self.unread.push(read),
+        }
+        true
     }
 
     /// The hub that the read in progress has asked cannot be read.
@@ -237,35 +214,14 @@ impl Reads {
         }
     }
 
-    /// True if there are hubs that could not be read.
     #[must_use]
     pub fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// Forgets the unread hubs of filters that are no longer subscribed, and starts again the reads of those
-    /// that are reachable.
+    /// Forgets unread hubs of filters that have ended; starts again the reads of those that are reachable.
     pub fn retry_unread(&mut self, is_subscribed: impl Fn(&[u8]) -> bool, is_away: impl Fn(u16) -> bool) {
         self.unread.retain(|read| is_subscribed(&read.filter));
-        self.retry(is_away);
-    }
-
-    /// True if a live message with RETAIN of this topic arrived.
-    #[must_use]
-    pub fn has_live(&self, topic: &str) -> bool {
-        self.live.contains(topic)
-    }
-
-    /// Keeps a finished read whose hubs were partly unreachable.
-    fn keep_unread(&mut self, read: Read) {
-        match self.unread.iter_mut().find(|other| other.filter == read.filter) {
-            Some(other) => other.unread.extend(read.unread),
-            None => self.unread.push(read),
-        }
-    }
-
-    /// Starts again the reads of hubs that are reachable now.
-    fn retry(&mut self, is_away: impl Fn(u16) -> bool) {
         for read in std::mem::take(&mut self.unread) {
             let (away, back) = read.unread.iter().partition::<BTreeSet<u16>, _>(|hub| is_away(**hub));
             if !back.is_empty() {
@@ -277,7 +233,12 @@ impl Reads {
         }
     }
 
-    /// A live message with RETAIN has arrived.
+    /// True if a live message with RETAIN of this topic arrived.
+    #[must_use]
+    pub fn has_live(&self, topic: &str) -> bool {
+        self.live.contains(topic)
+    }
+
     pub fn note(&mut self, topic: &str) {
         if self.live.contains(topic) {
             return;
@@ -342,20 +303,23 @@ mod tests {
             read.unread.extend(unread);
             read
         };
-        reads.keep_unread(passed(b"#", &[1, 3]));
-        reads.keep_unread(passed(b"a", &[3]));
-        reads.keep_unread(passed(b"#", &[3, 5]));
+        reads.queue.push_back(passed(b"#", &[1, 3]));
+        assert!(reads.advance(None));
+        reads.queue.push_back(passed(b"a", &[3]));
+        assert!(reads.advance(None));
+        reads.queue.push_back(passed(b"#", &[3, 5]));
+        assert!(reads.advance(None));
         assert_eq!((reads.unread.len(), reads.has_work()), (2, false), "each filter stands once");
-        reads.retry(|_| true);
+        reads.retry_unread(|_| true, |_| true);
         assert!(!reads.has_work());
-        reads.retry(|hub| hub == 3);
+        reads.retry_unread(|_| true, |hub| hub == 3);
         assert!(reads.has_work());
         let wild = reads.queue.pop_front().unwrap();
         let none = || unreachable!("it has its hubs");
         let hubs = [None, Some(1), Some(5)].map(|hub| wild.hub_after(hub, 9, none));
         assert_eq!(hubs, [Some(1), Some(5), None]);
         assert!(reads.queue.is_empty() && reads.unread.len() == 2);
-        reads.retry(|_| false);
+        reads.retry_unread(|_| true, |_| false);
         assert_eq!((reads.queue.len(), reads.unread.len()), (2, 0));
     }
 

@@ -5,7 +5,6 @@ const CLAIMS: &str = "$claim/";
 const SNAPSHOTS: &str = "$system/session/";
 const ENTRIES: &str = "$queue/";
 
-/// The room of an id's claims.
 #[must_use]
 pub fn claim_room(id: &str) -> Vec<u8> {
     room(CLAIMS, id)
@@ -17,7 +16,6 @@ pub fn claim_id(room: &[u8]) -> Option<String> {
     id_of(CLAIMS, room)
 }
 
-/// The room of a session's snapshot.
 #[must_use]
 pub fn snapshot_room(id: &str) -> Vec<u8> {
     room(SNAPSHOTS, id)
@@ -29,7 +27,6 @@ pub fn snapshot_id(room: &[u8]) -> Option<String> {
     id_of(SNAPSHOTS, room)
 }
 
-/// The room of a session's entries.
 #[must_use]
 pub fn entries_room(id: &str) -> Vec<u8> {
     room(ENTRIES, id)

@@ -12,14 +12,11 @@ use hubsub_route::claims::Heir;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A message in flight.
 #[derive(Clone)]
 pub struct Sent {
     pub message: Rc<Message>,
     pub grant: Grant,
-    /// The cursor that counts it.
     pub counted: CountedBy,
-    /// True if an entry contains it.
     pub is_recorded: bool,
 }
 
@@ -31,7 +28,6 @@ pub struct Session {
     sent: Option<Box<BTreeMap<u64, Sent>>>,
     /// Its cursors in rooms with a log; none if it subscribes to none.
     pub cursors: Option<Box<Cursors>>,
-    /// The last key assigned.
     last: u64,
     /// Sequence numbers of its own QoS 2 messages whose outcome is unknown, by request number.
     #[allow(clippy::box_collection, reason = "most have none, and pay for a pointer")]
@@ -42,13 +38,11 @@ pub struct Session {
     pub timer_ms: u64,
     /// The time of the next keep-alive check, in ms. Of several timers only this one counts.
     pub looks_at_ms: u64,
-    /// The holder that takes it over.
     pub yields_to: Option<Box<Heir>>,
     /// True if it ends with its connection in spite of its expiry.
     pub is_over: bool,
     /// True if its client id is released as soon as its snapshot is deleted, before its connection closes.
     pub is_released: bool,
-    /// Its persistence state, where sessions are persisted.
     pub persistence: Option<Box<Persistence>>,
 }
 
@@ -59,7 +53,6 @@ impl Session {
         Session { persistence, last, ..Session::default() }
     }
 
-    /// The key for the next message.
     #[inline]
     pub fn next_key(&mut self) -> u64 {
         self.last += 1;
@@ -78,18 +71,16 @@ impl Session {
         Some(intents.swap_remove(place).1)
     }
 
-    /// The last key assigned.
     #[must_use]
     pub fn last_key(&self) -> u64 {
         self.last
     }
 
-    /// Adds a message in flight.
+    #[inline]
     pub fn send(&mut self, key: u64, sent: Sent) {
         self.sent.get_or_insert_default().insert(key, sent);
     }
 
-    /// The lowest key in flight.
     #[must_use]
     pub fn first_sent(&self) -> Option<u64> {
         self.sent.as_ref()?.first_key_value().map(|(&key, _)| key)
@@ -121,6 +112,7 @@ impl Session {
     }
 
     /// Removes a message from those in flight; returns whether a cursor counts it.
+    #[inline]
     pub fn ended(&mut self, key: u64) -> bool {
         let sent = self.sent.as_mut().and_then(|sent| sent.remove(&key));
         let Some(Sent { message, counted, .. }) = sent else { return false };
@@ -128,20 +120,18 @@ impl Session {
         counted != CountedBy::None
     }
 
-    /// A record that was taken is finished.
+    #[inline]
     pub fn done(&mut self, counted: CountedBy, content: &Content<'_>) {
         if let Some(cursors) = self.cursors.as_mut().filter(|_| counted != CountedBy::None) {
             cursors.done(counted, content);
         }
     }
 
-    /// The message in flight under a key.
     #[must_use]
     pub fn sent(&self, key: u64) -> Option<&Sent> {
         self.sent.as_ref()?.get(&key)
     }
 
-    /// The session is offline: frees empty collections.
     pub fn shrink(&mut self) {
         self.sent.take_if(|sent| sent.is_empty());
         self.intents.take_if(|intents| intents.is_empty());

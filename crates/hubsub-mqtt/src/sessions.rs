@@ -13,11 +13,9 @@ use hashbrown::HashMap;
 use hubsub_types::ConnKey;
 use std::rc::Rc;
 
-/// The offline sessions of a shard, by connection slot.
 #[derive(Default)]
 pub struct Sessions {
     by_place: HashMap<u32, (u32, Box<OfflineSession>), RandomState>,
-    /// Sessions with a missing subscription.
     pub missing: MissingSubscriptions,
     /// Ended sessions whose snapshot still exists.
     pub deletes: DeleteRetries,
@@ -25,14 +23,11 @@ pub struct Sessions {
     pub sharing: Sharing,
     /// Connected clients whose sessions outlive their connections.
     pub connected: usize,
-    /// The number of queued messages, over all sessions.
     pub queued: usize,
-    /// Their memory in bytes, approximately.
     pub queued_bytes: usize,
 }
 
 impl Sessions {
-    /// The number of offline sessions.
     #[must_use]
     pub fn offline(&self) -> usize {
         self.by_place.len()
@@ -49,25 +44,12 @@ impl Sessions {
         (*generation == key.generation).then_some(offline)
     }
 
-    /// The number of sessions with a missing subscription.
-    #[must_use]
-    pub fn missing(&self) -> usize {
-        self.missing.len()
-    }
-
-    /// The number of ended sessions whose snapshot still exists.
-    #[must_use]
-    pub fn deletes_pending(&self) -> usize {
-        self.deletes.len()
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (ConnKey, &OfflineSession)> {
         self.by_place
             .iter()
             .map(|(&index, &(generation, ref offline))| (ConnKey { index, generation }, &**offline))
     }
 
-    /// The session data of an offline session.
     pub fn session_mut(&mut self, key: ConnKey) -> Option<&mut Session> {
         self.get_mut(key).map(|offline| &mut offline.session)
     }
@@ -96,8 +78,7 @@ impl Sessions {
         Some(*offline)
     }
 
-    /// Queues a message for an offline session; returns how many were dropped, or none if there is no such
-    /// session.
+    /// Queues a message for an offline session; returns how many were dropped, or none without a session.
     pub fn queue(
         &mut self,
         key: ConnKey,
@@ -125,7 +106,6 @@ impl Sessions {
         Some(changed)
     }
 
-    /// True if the slot belongs to an offline session.
     #[must_use]
     pub fn is_offline(&self, conn: u32) -> bool {
         self.by_place.contains_key(&conn)

@@ -26,7 +26,6 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// A message is sent under this packet id.
     pub fn sent(&mut self, id: PacketId, group: &[u8], message: Rc<Message>, qos: Qos) {
         self.of_groups.insert(id, (group.into(), message, qos < Qos::ExactlyOnce));
     }
@@ -42,7 +41,6 @@ impl Shares {
 pub struct Sharing(HashMap<ConnKey, BTreeMap<Group, u64>, RandomState>);
 
 impl Sharing {
-    /// An offline session has queued a message for a group.
     pub fn insert(&mut self, key: ConnKey, group: &[u8], members: u64) {
         let groups = self.0.entry(key).or_default();
         if !groups.contains_key(group) {
@@ -50,9 +48,8 @@ impl Sharing {
         }
     }
 
-    /// The groups that have gained a member since, each with the session that queues messages for it; they
-    /// are forgotten, like those of sessions that `has` does not know. `members`: the members that a group
-    /// has now.
+    /// The groups that have gained a member since, each with the session that queues for it; they are
+    /// forgotten, as are sessions that `has` does not know. `members`: how many a group has now.
     pub fn take_joined(
         &mut self,
         has: impl Fn(ConnKey) -> bool,
@@ -102,7 +99,7 @@ impl Client {
         let mut left = Left::default();
         if let Some(shares) = &mut self.shares {
             let sent: Vec<(PacketId, u64)> =
-                self.machine.window.iter().map(|(id, _, &key, _)| (id, key)).collect();
+                self.machine.window.iter().map(|(id, _, key, _)| (id, key)).collect();
             for (id, key) in sent {
                 match shares.of_groups.remove(&id) {
                     Some((group, message, true)) => {

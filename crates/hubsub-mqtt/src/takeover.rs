@@ -13,17 +13,14 @@ use std::rc::Rc;
 /// Queued messages by key, in order.
 pub type RestoredQueue = Vec<(u64, Message, Grant)>;
 
-/// A session as read from its rooms or store.
 #[derive(Debug)]
 pub struct Found {
     pub id: Box<str>,
     pub snapshot: Vec<u8>,
-    /// The entries after it, in order.
     pub entries: Vec<Vec<u8>>,
 }
 
 impl Found {
-    /// Its memory, for mailbox limits.
     #[must_use]
     pub fn weight(&self) -> usize {
         std::mem::size_of::<Found>()
@@ -57,11 +54,10 @@ impl Found {
 pub fn will_of(snapshot: &[u8]) -> (u64, Option<Box<LastWill>>) {
     let head = Head::read(snapshot);
     let born = head.as_ref().map_or(0, |(head, ..)| head.born);
-    let state = head.and_then(|(.., state)| SessionState::<u64>::decode(state));
+    let state = head.and_then(|(.., state)| SessionState::decode(state));
     (born, state.ok().and_then(|mut state| state.take_will()))
 }
 
-/// True if an entry adds to a session's snapshot.
 #[must_use]
 pub fn adds_to(snapshot: &[u8], entry: &[u8]) -> bool {
     let (Ok((head, ..)), Ok((EntryHead { born, number, .. }, _))) = (Head::read(snapshot), head_of(entry))

@@ -21,10 +21,8 @@ use hubsub_route::{Owner, Pages};
 use hubsub_types::{ConnKey, ErrorCode};
 use std::collections::HashSet;
 
-/// The number of entries per page.
 const PAGE: u64 = 256;
 
-/// Concurrent takeovers of a shard.
 const TAKEOVERS_MAX: usize = 256;
 
 /// Bytes of entries of all takeovers together. Above it only the largest one continues.
@@ -36,7 +34,6 @@ const DAMAGED_MS: u64 = 3_600_000;
 /// The most damaged sessions that a shard remembers; beyond that the first one due is forgotten.
 const DAMAGED_MAX: usize = 1_000;
 
-/// The reads in progress of a shard.
 #[derive(Default)]
 pub struct Readings {
     by_place: HashMap<ConnKey, Reading, RandomState>,
@@ -48,30 +45,25 @@ pub struct Readings {
     pub is_full: bool,
 }
 
-/// A read in progress.
 struct Reading {
     id: Box<str>,
     why: Why,
-    /// The epoch of the holder that wrote the snapshot.
     epoch: u64,
-    /// Memory of the entries so far, approximately.
     bytes: usize,
     step: Step,
 }
 
-/// The purpose of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
     /// A connection in this slot; `is_clean` if it wants a new session.
-    Client { is_clean: bool },
-    /// A takeover without a connection.
+    Client {
+        is_clean: bool,
+    },
     Takeover,
 }
 
 enum Step {
-    /// Waiting for the client id.
     Claim,
-    /// Waiting for the snapshot.
     Snapshot,
     /// Writing the fence; holds the snapshot.
     Fence(Vec<u8>),
@@ -79,7 +71,6 @@ enum Step {
     Entries(Vec<u8>, Pages, Vec<Vec<u8>>),
 }
 
-/// The next step of a read, or its end.
 pub enum ReadAction {
     /// Nothing now, because the read waits.
     None,
@@ -89,19 +80,23 @@ pub enum ReadAction {
     Page(HistoryQuery),
     /// The takeover has ended: release the id and the slot.
     Release(Box<str>),
-    /// The takeover has the session.
     TakeOver(Found),
     /// The connection has the session; the epoch is that of its previous holder.
     Resume(Found, u64),
     /// The connection begins a new session; the epoch is that of the previous holder.
     BeginNew(u64),
     /// Like `BeginNew`, but the previous session with this snapshot still exists.
-    Clear { id: Box<str>, snapshot: Vec<u8>, epoch: u64 },
-    /// The session of a connection cannot be read now.
-    Failed { id: Box<str>, is_clean: bool },
+    Clear {
+        id: Box<str>,
+        snapshot: Vec<u8>,
+        epoch: u64,
+    },
+    Failed {
+        id: Box<str>,
+        is_clean: bool,
+    },
 }
 
-/// The query for a client id's snapshot.
 #[must_use]
 pub fn snapshot_query(id: &str) -> HistoryQuery {
     HistoryQuery { room: snapshot_room(id), count: 1, after: None, topic: None }
@@ -118,12 +113,10 @@ impl Readings {
 
     /// Begins a takeover into this slot, which waits for its client id.
     pub fn begin_takeover(&mut self, key: ConnKey, id: Box<str>) {
-        let reading = Reading { id, why: Why::Takeover, epoch: 0, bytes: 0, step: Step::Claim };
-        self.by_place.insert(key, reading);
+        self.insert(key, id, Why::Takeover, Step::Claim);
     }
 
-    /// The client id was granted; returns the id of a takeover, whose snapshot is to be read, or none for a
-    /// connection.
+    /// The client id was granted; returns the id of a takeover, whose snapshot is read next.
     pub fn granted(&mut self, key: ConnKey) -> Option<Box<str>> {
         let reading = self.by_place.get_mut(&key)?;
         reading.step = Step::Snapshot;
@@ -132,11 +125,13 @@ impl Readings {
 
     /// A connection was granted its client id: its snapshot is to be read.
     pub fn begin(&mut self, key: ConnKey, id: Box<str>, is_clean: bool) {
-        let reading = Reading { id, why: Why::Client { is_clean }, epoch: 0, bytes: 0, step: Step::Snapshot };
-        self.by_place.insert(key, reading);
+        self.insert(key, id, Why::Client { is_clean }, Step::Snapshot);
     }
 
-    /// Its connection has ended.
+    fn insert(&mut self, key: ConnKey, id: Box<str>, why: Why, step: Step) {
+        self.by_place.insert(key, Reading { id, why, epoch: 0, bytes: 0, step });
+    }
+
     pub fn remove(&mut self, key: ConnKey) {
         self.by_place.remove(&key);
     }
@@ -147,7 +142,6 @@ impl Readings {
         self.by_place.remove(&key).map(|reading| reading.id)
     }
 
-    /// A page of the session's room has arrived.
     pub fn page(&mut self, key: ConnKey, part: Result<HistoryPart, ErrorCode>) -> ReadAction {
         let Some(reading) = self.by_place.get_mut(&key) else { return ReadAction::None };
         let Ok(part) = part else { return self.fail(key) };
@@ -230,7 +224,6 @@ impl Readings {
         }
     }
 
-    /// A session cannot be read now.
     fn fail(&mut self, key: ConnKey) -> ReadAction {
         match self.by_place.remove(&key) {
             Some(Reading { id, why: Why::Takeover, .. }) => ReadAction::Release(id),
@@ -253,7 +246,6 @@ impl Readings {
             && self.takeovers().map(bytes).max() > Some(own.bytes)
     }
 
-    /// Postpones a damaged session.
     pub fn damaged(&mut self, id: Box<str>, now_ms: u64) {
         if self.damaged.len() >= DAMAGED_MAX
             && let Some(first) = self.damaged.iter().min_by_key(|(_, due_ms)| **due_ms)
@@ -277,27 +269,23 @@ impl Readings {
     }
 }
 
-/// Processes that are gone. A process counts as gone only if an earlier search missed it too, because it may
-/// not be known yet. A search covers only some sessions, so missed processes are remembered over several
-/// searches.
+/// Processes that are gone: those that an earlier search missed too, because a new one may not be known yet.
+/// They are remembered, since a search covers only some sessions.
 #[derive(Default)]
 pub struct Gone {
     runs: HashSet<u64>,
     /// Processes missed in earlier searches and since.
     before: HashSet<u64>,
-    /// Processes missed in this search.
     now: HashSet<u64>,
 }
 
 impl Gone {
-    /// Starts a search with the running processes.
     pub fn look(&mut self, runs: HashSet<u64>) {
         self.before.extend(self.now.drain());
         self.before.retain(|run| !runs.contains(run));
         self.runs = runs;
     }
 
-    /// True if a process is gone.
     pub fn is(&mut self, run: u64) -> bool {
         if self.runs.contains(&run) {
             return false;

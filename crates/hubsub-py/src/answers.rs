@@ -4,7 +4,7 @@ use hubsub_log::arrow::Chunk;
 use hubsub_node::Level;
 use hubsub_node::log::{HubAnswer, Refusal, StreamAnswer};
 use hubsub_node::questions::Shown;
-use hubsub_node::questions::{ClientInfo, ColdRoom, Listed, Part, TraceSteps};
+use hubsub_node::questions::{ClientInfo, Listed, Part, TraceSteps};
 use hubsub_node::{Event, NodeInfo};
 use hubsub_route::occupancy::Counts;
 use hubsub_types::names::group_of;
@@ -13,7 +13,7 @@ use hubsub_wire::phoenix::reference_text;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -78,11 +78,7 @@ pub fn event<'py>(
                 Level::Warning => "warning",
                 Level::Error => "error",
             };
-            let data = PyDict::new(py);
-            for (name, value) in fields {
-                data.set_item(name, value)?;
-            }
-            ("log", level, message, data).into_bound_py_any(py).map(Some)
+            ("log", level, message, fields.into_py_dict(py)?).into_bound_py_any(py).map(Some)
         }
         Event::Parted(shard) => ("parted", shard).into_bound_py_any(py).map(Some),
         Event::Stopped(shard, reason) => ("stopped", shard, reason).into_bound_py_any(py).map(Some),
@@ -278,10 +274,8 @@ fn answer<'py>(
             let Some(part) = history else { return Ok(Err(hubsub_types::ErrorCode::NoSuchRoom)) };
             let rows = PyList::empty(py);
             for record in &part.records {
-                let headers = PyDict::new(py);
-                for (name, value) in record.headers.iter().flat_map(|h| h.iter()) {
-                    headers.set_item(&**name, &**value)?;
-                }
+                let headers = record.headers.iter().flat_map(|headers| headers.iter());
+                let headers = headers.map(|(name, value)| (&**name, &**value)).into_py_dict(py)?;
                 let row = (
                     record.position.epoch.0,
                     record.position.seq.0,
@@ -299,52 +293,29 @@ fn answer<'py>(
     Ok(Ok(value))
 }
 
+/// Fields that only memory has are None for a room that is only in a log.
 fn room<'py>(py: Python<'py>, listed: &Listed, classes: &ClassTable) -> PyResult<Bound<'py, PyDict>> {
-    match listed {
-        Listed::Here(info) => room_here(py, info, classes),
-        Listed::InLog(room) => room_in_log(py, room, classes),
-    }
-}
-
-/// Fields that only memory has are None.
-fn room_in_log<'py>(py: Python<'py>, cold: &ColdRoom, classes: &ClassTable) -> PyResult<Bound<'py, PyDict>> {
-    let room = PyDict::new(py);
-    room.set_item("name", PyBytes::new(py, &cold.name))?;
-    room.set_item("class", &classes.get(cold.class).name)?;
-    room.set_item("epoch", cold.position.epoch.0)?;
-    room.set_item("seq", cold.position.seq.0)?;
-    room.set_item("shard", cold.shard.0)?;
-    room.set_item("hub", format!("{}-{}", classes.get(cold.class).name, cold.hub))?;
-    room.set_item("in_memory", false)?;
-    for name in ["subscribers", "topics"] {
-        room.set_item(name, 0)?;
-    }
-    for name in ["history", "history_bytes", "first_seq", "idle_ms"] {
-        room.set_item(name, py.None())?;
-    }
-    Ok(room)
-}
-
-fn room_here<'py>(
-    py: Python<'py>,
-    info: &hubsub_route::RoomInfo,
-    classes: &ClassTable,
-) -> PyResult<Bound<'py, PyDict>> {
-    let room = PyDict::new(py);
-    room.set_item("name", PyBytes::new(py, &info.name))?;
-    room.set_item("class", &classes.get(info.class).name)?;
-    room.set_item("epoch", info.position.epoch.0)?;
-    room.set_item("seq", info.position.seq.0)?;
-    room.set_item("shard", info.shard.0)?;
-    room.set_item("hub", format!("{}-{}", classes.get(info.class).name, info.hub))?;
-    room.set_item("in_memory", true)?;
-    room.set_item("subscribers", info.subscribers)?;
-    room.set_item("topics", info.topics)?;
-    room.set_item("history", info.history)?;
-    room.set_item("history_bytes", info.history_bytes)?;
-    room.set_item("first_seq", info.first_seq.0)?;
-    room.set_item("idle_ms", u64::from(info.idle_s) * 1000)?;
-    Ok(room)
+    let (class, position, shard, hub, here) = match listed {
+        Listed::Here(info) => (info.class, info.position, info.shard, info.hub, Some(info)),
+        Listed::InLog(cold) => (cold.class, cold.position, cold.shard, cold.hub, None),
+    };
+    let class = &classes.get(class).name;
+    Ok(dict!(
+        py,
+        name = PyBytes::new(py, listed.name()),
+        class = class,
+        epoch = position.epoch.0,
+        seq = position.seq.0,
+        shard = shard.0,
+        hub = format!("{class}-{hub}"),
+        in_memory = here.is_some(),
+        subscribers = here.map_or(0, |info| info.subscribers),
+        topics = here.map_or(0, |info| info.topics),
+        history = here.map(|info| info.history),
+        history_bytes = here.map(|info| info.history_bytes),
+        first_seq = here.map(|info| info.first_seq.0),
+        idle_ms = here.map(|info| u64::from(info.idle_s) * 1000),
+    ))
 }
 
 const COUNTERS: [&str; 4] = ["messages_in", "messages_out", "bytes_in", "bytes_out"];
@@ -385,23 +356,16 @@ pub fn metrics<'py>(
     events_dropped: u64,
     rooms_left_out: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let shards = PyList::empty(py);
-    for metrics in &info.metrics {
-        let shard = PyDict::new(py);
-        for (name, value) in metrics.entries() {
-            shard.set_item(name, value)?;
-        }
-        shards.append(shard)?;
-    }
-    let node = PyDict::new(py);
-    node.set_item("connections", info.connections.load(std::sync::atomic::Ordering::Relaxed))?;
-    node.set_item("descriptors_max", info.descriptors.max)?;
-    node.set_item("descriptors_reserved", info.descriptors.reserved)?;
-    node.set_item("memory_used_bytes", hubsub_node::memory::used_bytes())?;
-    node.set_item("control_events_dropped_total", events_dropped)?;
-    node.set_item("placed_rooms_left_out_total", rooms_left_out)?;
-    let all = PyDict::new(py);
-    all.set_item("shards", shards)?;
-    all.set_item("node", node)?;
-    Ok(all)
+    let shards = info.metrics.iter().map(|metrics| metrics.entries().into_py_dict(py));
+    let shards = shards.collect::<PyResult<Vec<_>>>()?;
+    let node = dict!(
+        py,
+        connections = info.connections.load(std::sync::atomic::Ordering::Relaxed),
+        descriptors_max = info.descriptors.max,
+        descriptors_reserved = info.descriptors.reserved,
+        memory_used_bytes = hubsub_node::memory::used_bytes(),
+        control_events_dropped_total = events_dropped,
+        placed_rooms_left_out_total = rooms_left_out,
+    );
+    Ok(dict!(py, shards = shards, node = node))
 }

@@ -6,15 +6,11 @@ use hubsub_node::link::{
     Change, Identity, LinkEvent, LinkRow, PeerRow, PeerTable, Registered, Secret, VERSIONS,
 };
 use hubsub_types::{ErrorCode, NodeId};
+use hubsub_wire::link::handshake::{CLUSTER_BYTES_MAX, NODE_BYTES_MAX};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::net::SocketAddr;
-
-/// The maximal length of a cluster's id, in bytes.
-const CLUSTER_BYTES_MAX: usize = 64;
-/// The maximal length of a node's name, in bytes.
-const NODE_BYTES_MAX: usize = 255;
 
 /// Name, incarnation, addresses, shards.
 pub type RosterRow = (String, u64, Vec<String>, u16);
@@ -94,49 +90,40 @@ pub fn peers<'py>(py: Python<'py>, peer_table: &PeerTable) -> PyResult<Bound<'py
 }
 
 fn peer<'py>(py: Python<'py>, row: &PeerRow, now_us: u64) -> PyResult<Bound<'py, PyDict>> {
-    let peer = PyDict::new(py);
-    peer.set_item("node", &*row.peer.node)?;
-    peer.set_item("id", row.peer.id.0)?;
-    peer.set_item("incarnation", row.peer.incarnation)?;
-    let addresses: Vec<String> = row.peer.addresses.iter().map(ToString::to_string).collect();
-    peer.set_item("addresses", addresses)?;
-    let links = row.links.iter().map(|row| link(py, row, now_us)).collect::<PyResult<Vec<_>>>()?;
-    peer.set_item("links", links)?;
-    Ok(peer)
+    Ok(dict!(
+        py,
+        node = &*row.peer.node,
+        id = row.peer.id.0,
+        incarnation = row.peer.incarnation,
+        addresses = row.peer.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        links = row.links.iter().map(|row| link(py, row, now_us)).collect::<PyResult<Vec<_>>>()?,
+    ))
 }
 
 fn link<'py>(py: Python<'py>, row: &LinkRow, now_us: u64) -> PyResult<Bound<'py, PyDict>> {
-    let link = PyDict::new(py);
-    link.set_item("state", row.state.name())?;
-    let (code, text) = row.reason.as_ref().map_or((None, None), |(code, text)| (Some(*code), Some(&**text)));
-    link.set_item("code", code)?;
-    link.set_item("text", text)?;
-    let heard_ms = (row.heard_us > 0).then(|| now_us.saturating_sub(row.heard_us) as f64 / 1e3);
-    link.set_item("heard_ms", heard_ms)?;
-    link.set_item("round_trip_us", row.offset.map(|offset| offset.round_trip_us))?;
-    link.set_item("offset_us", row.offset.map(|offset| offset.offset_us))?;
-    link.set_item("offset_error_us", row.offset.map(|offset| offset.error_us))?;
-    link.set_item("controller_term", row.status.controller_term)?;
-    link.set_item("acknowledged_term", row.status.acknowledged_term)?;
-    link.set_item("classes", row.status.classes)?;
-    let counters = row.counters;
-    for (name, value) in [
-        ("frames_in", counters.frames_in),
-        ("bytes_in", counters.bytes_in),
-        ("bytes_out", counters.bytes_out),
-        ("dropped_bytes", counters.dropped_bytes),
-        ("suspicions", counters.suspicions),
-    ] {
-        link.set_item(name, value)?;
-    }
-    for (name, by_lane) in
-        [("sent", counters.sent), ("sent_bytes", counters.sent_bytes), ("refused", counters.refused)]
-    {
-        let lanes = PyDict::new(py);
-        for (lane, value) in ["urgent", "live", "reads"].into_iter().zip(by_lane) {
-            lanes.set_item(lane, value)?;
-        }
-        link.set_item(name, lanes)?;
-    }
-    Ok(link)
+    let LinkRow { reason, offset, status, counters, .. } = row;
+    let by_lane = |[urgent, live, reads]: [u64; 3]| -> PyResult<Bound<'py, PyDict>> {
+        Ok(dict!(py, urgent = urgent, live = live, reads = reads))
+    };
+    Ok(dict!(
+        py,
+        state = row.state.name(),
+        code = reason.as_ref().map(|(code, _)| *code),
+        text = reason.as_ref().map(|(_, text)| &**text),
+        heard_ms = (row.heard_us > 0).then(|| now_us.saturating_sub(row.heard_us) as f64 / 1e3),
+        round_trip_us = offset.map(|offset| offset.round_trip_us),
+        offset_us = offset.map(|offset| offset.offset_us),
+        offset_error_us = offset.map(|offset| offset.error_us),
+        controller_term = status.controller_term,
+        acknowledged_term = status.acknowledged_term,
+        classes = status.classes,
+        frames_in = counters.frames_in,
+        bytes_in = counters.bytes_in,
+        bytes_out = counters.bytes_out,
+        dropped_bytes = counters.dropped_bytes,
+        suspicions = counters.suspicions,
+        sent = by_lane(counters.sent)?,
+        sent_bytes = by_lane(counters.sent_bytes)?,
+        refused = by_lane(counters.refused)?,
+    ))
 }

@@ -51,6 +51,12 @@ impl<'py> Table<'py> {
         found.ok_or_else(|| bad(&self.key(key), format!("unknown: {word}")))
     }
 
+    pub fn matchers(&mut self, key: &'static str) -> PyResult<Vec<Matcher>> {
+        let patterns: Vec<String> = self.take(key)?;
+        let matchers = patterns.iter().map(|pattern| Matcher::parse(pattern));
+        matchers.collect::<Result<_, _>>().map_err(|e| bad(&self.key(key), e))
+    }
+
     fn key(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
@@ -95,7 +101,7 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
         ws,
         ws_origins: table.take("ws_origins")?,
         hosts: table.take("hosts")?,
-        phoenix_topics: phoenix_topics(&mut table)?,
+        phoenix_topics: table.matchers("phoenix_topics")?,
         mqtt_rules,
         link,
         accepts: table.take("accepts")?,
@@ -108,13 +114,6 @@ pub fn node_config(config: &Bound<'_, PyAny>) -> PyResult<NodeConfig> {
     };
     table.done()?;
     Ok(node)
-}
-
-/// The topics that browsers may join.
-fn phoenix_topics(table: &mut Table<'_>) -> PyResult<Vec<Matcher>> {
-    let patterns: Vec<String> = table.take("phoenix_topics")?;
-    let matchers = patterns.iter().map(|pattern| Matcher::parse(pattern));
-    matchers.collect::<Result<_, _>>().map_err(|e| bad("phoenix_topics", e))
 }
 
 /// The authority that numbers hubs: `(cluster, adopts)`, or None for the node itself.
@@ -181,13 +180,25 @@ pub fn class_table(classes: &Bound<'_, PyAny>, hash_tags: bool) -> PyResult<Clas
     Ok(ClassTable::new(list, hash_tags))
 }
 
+const DURABILITIES: [(&str, Durability); 3] = [
+    ("ephemeral", Durability::Ephemeral),
+    ("replicated", Durability::Replicated),
+    ("durable", Durability::Durable),
+];
+
+const ON_SLOW: [(&str, OnSlow); 4] = [
+    ("disconnect", OnSlow::Disconnect),
+    ("catch-up", OnSlow::CatchUp),
+    ("drop-oldest", OnSlow::DropOldest),
+    ("conflate", OnSlow::Conflate),
+];
+
 /// Converts a room class.
 pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
     let mut table = Table::new("class", value)?;
     let name: String = table.take("name")?;
     table.name = format!("class.{name}");
-    let patterns: Vec<String> = table.take("match")?;
-    let matches = patterns.iter().map(|p| Matcher::parse(p)).collect::<Result<_, _>>();
+    let matches = table.matchers("match")?;
     let room: Option<String> = table.take("room")?;
     let room = room.map_or(Ok(None), |text| Template::parse(&text));
     let device: Option<String> = table.take("device")?;
@@ -196,29 +207,14 @@ pub fn class(value: &Bound<'_, PyAny>) -> PyResult<Class> {
     let share_strategy: String = table.take("share_strategy")?;
     let share_strategy = ShareStrategy::parse(&share_strategy);
     let class = Class {
-        matches: matches.map_err(|e| bad(&table.key("match"), e))?,
+        matches,
         room: room.map_err(|e| bad(&table.key("room"), e))?,
         device: device.map_err(|e| bad(&table.key("device"), e))?.map(Arc::new),
-        durability: table.one_of(
-            "durability",
-            &[
-                ("ephemeral", Durability::Ephemeral),
-                ("replicated", Durability::Replicated),
-                ("durable", Durability::Durable),
-            ],
-        )?,
+        durability: table.one_of("durability", &DURABILITIES)?,
         history,
         keeps_latest: table.take("keeps_latest")?,
         archive_wait_bytes,
-        on_slow: table.one_of(
-            "on_slow",
-            &[
-                ("disconnect", OnSlow::Disconnect),
-                ("catch-up", OnSlow::CatchUp),
-                ("drop-oldest", OnSlow::DropOldest),
-                ("conflate", OnSlow::Conflate),
-            ],
-        )?,
+        on_slow: table.one_of("on_slow", &ON_SLOW)?,
         on_gap: table
             .one_of("on_gap", &[("continue", OnGap::Continue), ("disconnect", OnGap::Disconnect)])?,
         share_strategy: share_strategy.map_err(|e| bad(&table.key("share_strategy"), e))?,

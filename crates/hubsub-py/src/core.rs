@@ -123,7 +123,6 @@ impl Core {
         RowReader::new(self.classes(), topic_bytes_max, topic, publisher)
     }
 
-    #[pyo3(signature = (ticket, chunk, left, of, producer))]
     fn publish_rows(
         &self,
         py: Python<'_>,
@@ -144,7 +143,6 @@ impl Core {
         self.request(ticket, Wanted::Room, Call::Room(room.clone(), Question::Room(room, false)))
     }
 
-    #[pyo3(signature = (ticket, r#match, after, limit))]
     fn rooms(
         &self,
         ticket: u64,
@@ -164,7 +162,6 @@ impl Core {
         self.request_as(ticket, Wanted::Removed, call, as_node)
     }
 
-    #[pyo3(signature = (ticket, room, count, after, topic, as_node))]
     fn history(
         &self,
         ticket: u64,
@@ -179,7 +176,6 @@ impl Core {
         self.request_as(ticket, Wanted::History, Call::Room(room, Question::History(query)), as_node)
     }
 
-    #[pyo3(signature = (ticket, sort, limit, client, client_ids))]
     fn clients(
         &self,
         ticket: u64,
@@ -199,7 +195,6 @@ impl Core {
         self.request(ticket, Wanted::Removed, Call::All(Question::KillClients(filter, reason)))
     }
 
-    #[pyo3(signature = (ticket, limit, after, client_id))]
     fn sessions(
         &self,
         ticket: u64,
@@ -297,9 +292,7 @@ impl Core {
     }
 
     fn close_hub(&self, py: Python<'_>, ticket: u64, hub: u32) -> PyResult<()> {
-        let openings = self.openings()?;
-        py.detach(|| openings.close(ticket, HubId(hub)));
-        Ok(())
+        self.openings().map(|openings| py.detach(|| openings.close(ticket, HubId(hub))))
     }
 
     fn log_open(&self, py: Python<'_>, ticket: u64, scan: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -309,21 +302,15 @@ impl Core {
     }
 
     fn log_next(&self, py: Python<'_>, ticket: u64, stream: u64) -> PyResult<()> {
-        let streams = self.streams()?;
-        py.detach(|| streams.next(ticket, stream));
-        Ok(())
+        self.streams().map(|streams| py.detach(|| streams.next(ticket, stream)))
     }
 
     fn log_close(&self, py: Python<'_>, stream: u64) -> PyResult<()> {
-        let streams = self.streams()?;
-        py.detach(|| streams.close(stream));
-        Ok(())
+        self.streams().map(|streams| py.detach(|| streams.close(stream)))
     }
 
     fn log_offset(&self, py: Python<'_>, ticket: u64, hub: u32, timestamp_us: u64) -> PyResult<()> {
-        let streams = self.streams()?;
-        py.detach(|| streams.offset(ticket, HubId(hub), timestamp_us));
-        Ok(())
+        self.streams().map(|streams| py.detach(|| streams.offset(ticket, HubId(hub), timestamp_us)))
     }
 
     fn redis_cluster_nodes(&self, py: Python<'_>, nodes: Vec<(String, String, String, u16)>) -> PyResult<()> {
@@ -333,8 +320,7 @@ impl Core {
     }
 
     fn accept(&self) -> PyResult<()> {
-        self.started()?.accept();
-        Ok(())
+        self.started().map(Node::accept)
     }
 
     fn link_begin(&self, cluster: &str, node: &str, incarnation: u64, secret: &[u8]) -> PyResult<()> {
@@ -356,18 +342,15 @@ impl Core {
     }
 
     fn link_status(&self, classes: u64) -> PyResult<()> {
-        self.started()?.link_status(classes);
-        Ok(())
+        self.started().map(|node| node.link_status(classes))
     }
 
     fn link_ask(&self, ticket: u64, node: &str, body: Vec<u8>) -> PyResult<()> {
-        self.started()?.link_ask(ticket, node, body);
-        Ok(())
+        self.started().map(|here| here.link_ask(ticket, node, body))
     }
 
     fn link_answer(&self, node: &str, number: u64, body: Vec<u8>) -> PyResult<()> {
-        self.started()?.link_answer(node, number, body);
-        Ok(())
+        self.started().map(|here| here.link_answer(node, number, body))
     }
 
     fn clock_us(&self) -> PyResult<u64> {
@@ -406,8 +389,7 @@ impl Core {
     }
 
     fn lead_resign(&self, ticket: u64, controller_term: u64) -> PyResult<()> {
-        self.started()?.lead(LeadMail::Resign(ticket, controller_term));
-        Ok(())
+        self.started().map(|node| node.lead(LeadMail::Resign(ticket, controller_term)))
     }
 
     fn lead_snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -464,8 +446,7 @@ impl Core {
         gives_up: bool,
     ) -> PyResult<()> {
         let rooms = rooms.into_iter().map(Into::into).collect();
-        self.started()?.routes().ask_unused(ticket, (HubId(hub), Term(term)), rooms, gives_up);
-        Ok(())
+        self.started().map(|node| node.routes().ask_unused(ticket, (HubId(hub), Term(term)), rooms, gives_up))
     }
 
     fn route_located(&self, number: u64, members: Option<Vec<(String, String)>>, code: &str) -> PyResult<()> {
@@ -491,13 +472,11 @@ impl Core {
     }
 
     fn part_from_sessions(&self) -> PyResult<()> {
-        self.started()?.part_from_sessions();
-        Ok(())
+        self.started().map(Node::part_from_sessions)
     }
 
     fn stop(&self, grace_ms: u64) -> PyResult<()> {
-        self.started()?.stop(grace_ms);
-        Ok(())
+        self.started().map(|node| node.stop(grace_ms))
     }
 
     fn join(&self, py: Python<'_>) -> PyResult<()> {

@@ -7,7 +7,7 @@ use hubsub_node::link::{LeadEvent, PeerTable};
 use hubsub_types::{HubId, NodeId, Term};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
 use std::collections::HashMap;
 
 /// Node, incarnation, and pairs of hub and term.
@@ -71,20 +71,21 @@ pub fn event(py: Python<'_>, event: LeadEvent) -> PyResult<Bound<'_, PyAny>> {
 /// A consistent snapshot of the data for a controller's decisions.
 pub fn snapshot<'py>(py: Python<'py>, peer_table: &PeerTable) -> PyResult<Bound<'py, PyDict>> {
     let (view, names) = py.detach(|| (peer_table.leads.get(), peer_table.names()));
-    let snapshot = PyDict::new(py);
-    snapshot.set_item("now_us", view.snapshot.now_us)?;
-    snapshot.set_item("controller_term", view.snapshot.controller_term)?;
-    snapshot.set_item("confirmed_us", view.snapshot.confirmed_us)?;
-    snapshot.set_item("alone_us", view.snapshot.alone_us)?;
-    snapshot.set_item("voters_revision", view.snapshot.voters_revision)?;
-    snapshot.set_item("voters_since_us", view.snapshot.voters_since_us)?;
-    snapshot.set_item("until_us", view.until_us)?;
-    snapshot.set_item("acknowledged_term", view.acknowledges)?;
     let named = |process: &Process| names.get(&process.node);
     let peers = view.snapshot.peers.iter().filter_map(|(process, row)| Some((named(process)?, process, row)));
     let peers = peers.map(|(name, process, row)| peer(py, name, process.incarnation, row, &names));
-    snapshot.set_item("peers", PyList::new(py, peers.collect::<PyResult<Vec<_>>>()?)?)?;
-    Ok(snapshot)
+    Ok(dict!(
+        py,
+        now_us = view.snapshot.now_us,
+        controller_term = view.snapshot.controller_term,
+        confirmed_us = view.snapshot.confirmed_us,
+        alone_us = view.snapshot.alone_us,
+        voters_revision = view.snapshot.voters_revision,
+        voters_since_us = view.snapshot.voters_since_us,
+        until_us = view.until_us,
+        acknowledged_term = view.acknowledges,
+        peers = peers.collect::<PyResult<Vec<_>>>()?,
+    ))
 }
 
 fn peer<'py>(
@@ -94,18 +95,16 @@ fn peer<'py>(
     row: &Peer,
     names: &HashMap<NodeId, Box<str>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let peer = PyDict::new(py);
-    peer.set_item("node", node)?;
-    peer.set_item("incarnation", incarnation)?;
-    peer.set_item("heard_us", row.heard_us)?;
-    peer.set_item("acknowledges_us", row.acknowledges_us)?;
     let known = row.acknowledges_us.filter(|&since_us| row.acknowledges_until_us >= since_us);
-    peer.set_item("acknowledges_until_us", known.map(|_| row.acknowledges_until_us))?;
-    peer.set_item("lead_until_us", row.lease_until_us)?;
-    let gave_up: Vec<(u32, u64)> = row.gave_up.iter().map(|&pair: &HubTerm| (pair.0.0, pair.1.0)).collect();
-    peer.set_item("gave_up", gave_up)?;
-    let suspects: Vec<&str> =
-        row.suspects.iter().filter_map(|id| names.get(id)).map(|name| &**name).collect();
-    peer.set_item("suspects", suspects)?;
-    Ok(peer)
+    Ok(dict!(
+        py,
+        node = node,
+        incarnation = incarnation,
+        heard_us = row.heard_us,
+        acknowledges_us = row.acknowledges_us,
+        acknowledges_until_us = known.map(|_| row.acknowledges_until_us),
+        lead_until_us = row.lease_until_us,
+        gave_up = row.gave_up.iter().map(|&(hub, term): &HubTerm| (hub.0, term.0)).collect::<Vec<_>>(),
+        suspects = row.suspects.iter().filter_map(|id| names.get(id)).map(|name| &**name).collect::<Vec<_>>(),
+    ))
 }

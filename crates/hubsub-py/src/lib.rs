@@ -1,6 +1,15 @@
 //! The only module that Python imports. Each function converts, releases the interpreter and calls, maps the
 //! error; nothing else. The interface is documented in `python/hubsub/_core.pyi`.
 
+/// A Python dict of `name = value` pairs.
+macro_rules! dict {
+    ($py:expr, $($name:ident = $value:expr),+ $(,)?) => {{
+        let dict = pyo3::types::PyDict::new($py);
+        $(dict.set_item(stringify!($name), $value)?;)+
+        dict
+    }};
+}
+
 mod answers;
 mod cluster;
 mod config;
@@ -14,7 +23,7 @@ mod scan;
 
 use hubsub_types::{ErrorCode, Limits};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{IntoPyDict, PyBytes};
 
 #[global_allocator]
 static ALLOCATOR: hubsub_node::memory::Allocator = hubsub_node::memory::Allocator;
@@ -45,11 +54,7 @@ mod door {
 /// Returns name and default of every limit of the data plane.
 #[pyfunction]
 fn limits_default(py: Python<'_>) -> PyResult<Bound<'_, pyo3::types::PyDict>> {
-    let limits = pyo3::types::PyDict::new(py);
-    for (name, value) in Limits::default().entries() {
-        limits.set_item(name, value)?;
-    }
-    Ok(limits)
+    Limits::default().entries().into_py_dict(py)
 }
 
 /// Returns `(code, Redis error line, retryable)` of every error.

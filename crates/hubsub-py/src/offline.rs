@@ -1,6 +1,6 @@
 //! Verifies, reads and repairs a data directory that no node uses.
 
-use hubsub_log::manifest::{HubEntry, Manifest};
+use hubsub_log::manifest::{HubEntry, Lost, Manifest};
 use hubsub_log::record::{Record, decode_headers};
 use hubsub_log::repair::{HubRepair, Repair};
 use hubsub_log::show::Selection;
@@ -8,7 +8,7 @@ use hubsub_log::verify::{Progress, Verified};
 use hubsub_log::{Disk, HubId, Kind, LogError, LogOptions};
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{IntoPyDict, PyDict};
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,6 @@ const BATCH_BYTES: usize = 1 << 20;
 
 /// Verifies a log: returns all problems and the contents of its hubs.
 #[pyfunction]
-#[pyo3(signature = (directory, progress))]
 pub fn log_verify<'py>(
     py: Python<'py>,
     directory: PathBuf,
@@ -43,15 +42,16 @@ pub fn log_manifest(py: Python<'_>, directory: PathBuf) -> PyResult<Bound<'_, Py
         Manifest::load(&disk).and_then(|manifest| manifest.ok_or_else(missing)).map_err(raised)
     })?;
     let hubs = manifest.hubs.iter().map(|entry| entry_of(py, entry)).collect::<PyResult<Vec<_>>>()?;
-    let dict = PyDict::new(py);
-    dict.set_item("format", manifest.format)?;
-    dict.set_item("identity", format!("{:016x}", manifest.identity))?;
-    dict.set_item("cluster", manifest.cluster)?;
-    dict.set_item("clean", manifest.clean.is_some())?;
-    dict.set_item("checkpoint", manifest.checkpoint)?;
-    dict.set_item("journals", manifest.journals)?;
-    dict.set_item("hubs", hubs)?;
-    Ok(dict)
+    Ok(dict!(
+        py,
+        format = manifest.format,
+        identity = format!("{:016x}", manifest.identity),
+        cluster = manifest.cluster,
+        clean = manifest.clean.is_some(),
+        checkpoint = manifest.checkpoint,
+        journals = manifest.journals,
+        hubs = hubs,
+    ))
 }
 
 /// Passes the records of a log to `take`, in lists of up to 256 records or about 1 MiB of payloads.
@@ -70,7 +70,6 @@ pub fn log_manifest(py: Python<'_>, directory: PathBuf) -> PyResult<Bound<'_, Py
 /// Raises:
 ///     OSError: If the directory or the log cannot be opened.
 #[pyfunction]
-#[pyo3(signature = (directory, hub, room, first, count, take))]
 pub fn log_show(
     py: Python<'_>,
     directory: PathBuf,
@@ -113,7 +112,6 @@ pub fn log_show(
 /// Raises:
 ///     OSError: If the directory is in use or the log cannot be repaired.
 #[pyfunction]
-#[pyo3(signature = (directory, hub, accept_loss, progress))]
 pub fn log_repair<'py>(
     py: Python<'py>,
     directory: PathBuf,
@@ -158,16 +156,36 @@ impl Watcher {
     }
 }
 
-/// An owned copy of a record.
+/// An owned copy of a record; a dict in Python.
+#[derive(IntoPyObject)]
 struct Row {
-    head: (u32, u64, u64, u64, u64, u64),
+    hub: u32,
+    offset: u64,
+    term: u64,
+    epoch: u64,
+    seq: u64,
+    timestamp_us: u64,
     kind: &'static str,
-    producer: (u64, u64),
+    producer: Option<u64>,
+    sequence: Option<u64>,
     room: Vec<u8>,
     topic: Vec<u8>,
     publisher: String,
-    headers: Vec<(String, String)>,
+    headers: Headers,
     payload: Vec<u8>,
+}
+
+/// A dict in Python, in the order of the record.
+struct Headers(Vec<(String, String)>);
+
+impl<'py> IntoPyObject<'py> for Headers {
+    type Target = PyDict;
+    type Output = Bound<'py, PyDict>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.0.into_py_dict(py)
+    }
 }
 
 #[derive(Default)]
@@ -180,18 +198,26 @@ impl Batch {
     fn push(&mut self, record: &Record<'_>) {
         self.bytes += record.payload.len();
         let Record { hub, offset, term, epoch, seq, timestamp_us, .. } = *record;
+        let is_numbered = record.producer != 0;
+        let headers = decode_headers(record.headers).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         self.rows.push(Row {
-            head: (hub.0, offset, term, epoch, seq, timestamp_us),
+            hub: hub.0,
+            offset,
+            term,
+            epoch,
+            seq,
+            timestamp_us,
             kind: match record.kind {
                 Kind::Message => "message",
                 Kind::RoomDeleted => "room deleted",
                 Kind::Tombstone => "tombstone",
             },
-            producer: (record.producer, record.producer_seq),
+            producer: is_numbered.then_some(record.producer),
+            sequence: is_numbered.then_some(record.producer_seq),
             room: record.room.to_vec(),
             topic: record.topic.to_vec(),
             publisher: String::from_utf8_lossy(record.publisher).into_owned(),
-            headers: decode_headers(record.headers).map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            headers: Headers(headers),
             payload: record.payload.to_vec(),
         });
     }
@@ -207,7 +233,6 @@ impl Batch {
         }
         let outcome = Python::attach(|py| {
             py.check_signals()?;
-            let rows = rows.iter().map(|row| row_of(py, row)).collect::<PyResult<Vec<_>>>()?;
             take.call1(py, (rows,)).map(drop)
         });
         match outcome {
@@ -220,45 +245,24 @@ impl Batch {
     }
 }
 
-fn row_of<'py>(py: Python<'py>, row: &Row) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let (hub, offset, term, epoch, seq, timestamp_us) = row.head;
-    dict.set_item("hub", hub)?;
-    dict.set_item("offset", offset)?;
-    dict.set_item("term", term)?;
-    dict.set_item("epoch", epoch)?;
-    dict.set_item("seq", seq)?;
-    dict.set_item("timestamp_us", timestamp_us)?;
-    dict.set_item("kind", row.kind)?;
-    let (producer, sequence) = row.producer;
-    let is_numbered = producer != 0;
-    dict.set_item("producer", is_numbered.then_some(producer))?;
-    dict.set_item("sequence", is_numbered.then_some(sequence))?;
-    dict.set_item("room", PyBytes::new(py, &row.room))?;
-    dict.set_item("topic", PyBytes::new(py, &row.topic))?;
-    dict.set_item("publisher", &row.publisher)?;
-    let headers = PyDict::new(py);
-    for (name, value) in &row.headers {
-        headers.set_item(name, value)?;
-    }
-    dict.set_item("headers", headers)?;
-    dict.set_item("payload", PyBytes::new(py, &row.payload))?;
-    Ok(dict)
+fn entry_of<'py>(py: Python<'py>, entry: &HubEntry) -> PyResult<Bound<'py, PyDict>> {
+    Ok(dict!(
+        py,
+        hub = entry.hub.0,
+        class = &entry.class,
+        index = entry.index,
+        segments = entry.segments.len(),
+        bytes = entry.segments.iter().map(|s| s.1).sum::<u64>(),
+        earliest = entry.earliest,
+        next = entry.next,
+        continuous_from = entry.continuous_from,
+        lost = ranges(&entry.lost),
+        quarantined = &entry.quarantined,
+    ))
 }
 
-fn entry_of<'py>(py: Python<'py>, entry: &HubEntry) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("hub", entry.hub.0)?;
-    dict.set_item("class", &entry.class)?;
-    dict.set_item("index", entry.index)?;
-    dict.set_item("segments", entry.segments.len())?;
-    dict.set_item("bytes", entry.segments.iter().map(|s| s.1).sum::<u64>())?;
-    dict.set_item("earliest", entry.earliest)?;
-    dict.set_item("next", entry.next)?;
-    dict.set_item("continuous_from", entry.continuous_from)?;
-    dict.set_item("lost", entry.lost.iter().map(|lost| (lost.0, lost.1)).collect::<Vec<_>>())?;
-    dict.set_item("quarantined", &entry.quarantined)?;
-    Ok(dict)
+fn ranges(lost: &[Lost]) -> Vec<(u64, u64)> {
+    lost.iter().map(|lost| (lost.0, lost.1)).collect()
 }
 
 fn verified<'py>(py: Python<'py>, found: &Verified) -> PyResult<Bound<'py, PyDict>> {
@@ -271,50 +275,42 @@ fn verified<'py>(py: Python<'py>, found: &Verified) -> PyResult<Bound<'py, PyDic
         dict.set_item("problems", &hub.problems)?;
         hubs.push(dict);
     }
-    let dict = PyDict::new(py);
-    dict.set_item("hubs", hubs)?;
-    dict.set_item("journal_records", found.journal_records)?;
-    dict.set_item("problems", &found.problems)?;
-    Ok(dict)
+    Ok(dict!(py, hubs = hubs, journal_records = found.journal_records, problems = &found.problems))
 }
 
 fn repaired<'py>(py: Python<'py>, done: &Repair) -> PyResult<Bound<'py, PyDict>> {
-    let mut hubs = Vec::new();
-    for hub in &done.hubs {
-        let HubRepair { hub: id, class, problems, kept, lost, unknown_from, earliest, next, set_aside } = hub;
-        let dict = PyDict::new(py);
-        dict.set_item("hub", id.0)?;
-        dict.set_item("class", class)?;
-        dict.set_item("problems", problems)?;
-        dict.set_item("kept", kept.0)?;
-        dict.set_item("kept_from_journals", kept.1)?;
-        dict.set_item("lost", lost.iter().map(|lost| (lost.0, lost.1)).collect::<Vec<_>>())?;
-        dict.set_item("unknown_from", unknown_from)?;
-        dict.set_item("earliest", earliest)?;
-        dict.set_item("next", next)?;
-        dict.set_item("set_aside", set_aside)?;
-        hubs.push(dict);
-    }
-    let dict = PyDict::new(py);
-    dict.set_item("hubs", hubs)?;
-    dict.set_item("problems", &done.problems)?;
-    dict.set_item("manifest", &done.manifest)?;
-    dict.set_item("done", done.is_done)?;
-    dict.set_item("left", &done.left)?;
-    Ok(dict)
+    let hub = |hub: &HubRepair| -> PyResult<Bound<'py, PyDict>> {
+        Ok(dict!(
+            py,
+            hub = hub.hub.0,
+            class = &hub.class,
+            problems = &hub.problems,
+            kept = hub.kept.0,
+            kept_from_journals = hub.kept.1,
+            lost = ranges(&hub.lost),
+            unknown_from = hub.unknown_from,
+            earliest = hub.earliest,
+            next = hub.next,
+            set_aside = &hub.set_aside,
+        ))
+    };
+    Ok(dict!(
+        py,
+        hubs = done.hubs.iter().map(hub).collect::<PyResult<Vec<_>>>()?,
+        problems = &done.problems,
+        manifest = &done.manifest,
+        done = done.is_done,
+        left = &done.left,
+    ))
 }
 
 fn cannot_open(directory: &Path, e: &std::io::Error) -> PyErr {
     let directory = directory.display();
-    PyOSError::new_err((
-        0,
-        match e.kind() {
-            ErrorKind::WouldBlock => {
-                format!("a node uses the data directory: {directory}; hint: stop it first")
-            }
-            _ => format!("cannot open the data directory {directory}: {e}"),
-        },
-    ))
+    let text = match e.kind() {
+        ErrorKind::WouldBlock => format!("a node uses the data directory: {directory}; hint: stop it first"),
+        _ => format!("cannot open the data directory {directory}: {e}"),
+    };
+    PyOSError::new_err((0, text))
 }
 
 fn raised(e: LogError) -> PyErr {

@@ -18,6 +18,7 @@ use hubsub_raft::store::{Answer, Command, Cursor, Expect, Item, LeaseId, Write};
 use hubsub_raft::tcp::Gate;
 use hubsub_raft::types::Peer;
 use hubsub_wire::link::Secret;
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -221,22 +222,20 @@ fn event(py: Python<'_>, ticket: u64, answer: Result<Response, Error>) -> PyResu
     }
 }
 
-fn value(py: Python<'_>, response: Response) -> PyResult<Py<PyAny>> {
-    Ok(match response {
-        Response::Done => py.None(),
-        Response::Value(None) => py.None(),
+fn value(py: Python<'_>, response: Response) -> PyResult<Bound<'_, PyAny>> {
+    match response {
+        Response::Done | Response::Value(None) => py.None().into_bound_py_any(py),
         Response::Value(Some((value, revision))) => {
-            (PyBytes::new(py, &value.0), revision).into_pyobject(py)?.into_any().unbind()
+            (PyBytes::new(py, &value.0), revision).into_bound_py_any(py)
         }
-        Response::Page(items, more) => (rows(py, items), more).into_pyobject(py)?.into_any().unbind(),
-        Response::Answer(answer) => return outcome(py, answer),
+        Response::Page(items, more) => (rows(py, items), more).into_bound_py_any(py),
+        Response::Answer(answer) => outcome(py, answer),
         Response::Batch(batch) => {
             let cursor = (batch.cursor.version, batch.cursor.after);
-            let parts = (batch.whole_begins, batch.whole_ends, rows(py, batch.items), cursor);
-            parts.into_pyobject(py)?.into_any().unbind()
+            (batch.whole_begins, batch.whole_ends, rows(py, batch.items), cursor).into_bound_py_any(py)
         }
-        Response::Status(status) => status_of(py, status)?.into_any().unbind(),
-    })
+        Response::Status(status) => status_of(py, status)?.into_bound_py_any(py),
+    }
 }
 
 type Row<'py> = (String, Option<Bound<'py, PyBytes>>, u64);
@@ -250,17 +249,15 @@ fn rows(py: Python<'_>, items: Vec<Item>) -> Vec<Row<'_>> {
     items.into_iter().map(row).collect()
 }
 
-fn outcome(py: Python<'_>, answer: Answer) -> PyResult<Py<PyAny>> {
-    Ok(match answer {
-        Answer::Nothing => py.None(),
-        Answer::Committed(revisions) => ("committed", revisions).into_pyobject(py)?.into_any().unbind(),
-        Answer::Mismatch { index, revision } => {
-            ("mismatch", index, revision).into_pyobject(py)?.into_any().unbind()
-        }
-        Answer::NoLease(lease) => ("no_lease", lease.0).into_pyobject(py)?.into_any().unbind(),
-        Answer::Granted(lease) => lease.0.into_pyobject(py)?.into_any().unbind(),
-        Answer::Ended(count) => count.into_pyobject(py)?.into_any().unbind(),
-    })
+fn outcome(py: Python<'_>, answer: Answer) -> PyResult<Bound<'_, PyAny>> {
+    match answer {
+        Answer::Nothing => py.None().into_bound_py_any(py),
+        Answer::Committed(revisions) => ("committed", revisions).into_bound_py_any(py),
+        Answer::Mismatch { index, revision } => ("mismatch", index, revision).into_bound_py_any(py),
+        Answer::NoLease(lease) => ("no_lease", lease.0).into_bound_py_any(py),
+        Answer::Granted(lease) => lease.0.into_bound_py_any(py),
+        Answer::Ended(count) => count.into_bound_py_any(py),
+    }
 }
 
 fn status_of(py: Python<'_>, status: Status) -> PyResult<Bound<'_, PyDict>> {
@@ -268,16 +265,17 @@ fn status_of(py: Python<'_>, status: Status) -> PyResult<Bound<'_, PyDict>> {
     for (id, (peer, votes)) in status.members {
         members.set_item(id, (peer.name, peer.address, votes))?;
     }
-    let fields = PyDict::new(py);
-    fields.set_item("node", status.node)?;
-    fields.set_item("cluster", format!("{:032x}", status.cluster))?;
-    fields.set_item("term", status.term)?;
-    fields.set_item("leader", status.leader)?;
-    fields.set_item("members", members)?;
-    fields.set_item("applied", status.applied)?;
-    fields.set_item("log_bytes", status.log_bytes)?;
-    fields.set_item("store_bytes", status.store_bytes)?;
-    fields.set_item("store_bytes_max", hubsub_raft::limits::STORE_BYTES_MAX)?;
-    fields.set_item("failed", status.failed)?;
-    Ok(fields)
+    Ok(dict!(
+        py,
+        node = status.node,
+        cluster = format!("{:032x}", status.cluster),
+        term = status.term,
+        leader = status.leader,
+        members = members,
+        applied = status.applied,
+        log_bytes = status.log_bytes,
+        store_bytes = status.store_bytes,
+        store_bytes_max = hubsub_raft::limits::STORE_BYTES_MAX,
+        failed = status.failed,
+    ))
 }

@@ -3,7 +3,6 @@
 use crate::config::{Table, bad};
 use hubsub_log::arrow::{Column, Filter, Scan, Shape};
 use hubsub_types::HubId;
-use hubsub_types::names::Matcher;
 use pyo3::prelude::*;
 
 /// Converts a dict with all keys of a scan.
@@ -19,10 +18,10 @@ pub fn scan(value: &Bound<'_, PyAny>) -> PyResult<Scan> {
         filter: Filter {
             rooms: table.take("rooms")?,
             room_prefix: table.take("room_prefix")?,
-            room_patterns: matchers("room_patterns", &table.take::<Vec<String>>("room_patterns")?)?,
+            room_patterns: table.matchers("room_patterns")?,
             topics: table.take("topics")?,
             topic_prefix: table.take("topic_prefix")?,
-            topic_filters: matchers("topic_filters", &table.take::<Vec<String>>("topic_filters")?)?,
+            topic_filters: table.matchers("topic_filters")?,
             devices: table.take("devices")?,
             device: None,
             since_us: table.take("since_us")?,
@@ -38,9 +37,4 @@ pub fn scan(value: &Bound<'_, PyAny>) -> PyResult<Scan> {
     };
     table.done()?;
     Ok(scan)
-}
-
-fn matchers(key: &str, patterns: &[String]) -> PyResult<Vec<Matcher>> {
-    let matchers = patterns.iter().map(|pattern| Matcher::parse(pattern));
-    matchers.collect::<Result<_, _>>().map_err(|e| bad(key, e))
 }

@@ -2,7 +2,7 @@
 //! --example phoenix_cost`.
 //!
 //! An event with a payload of 128 bytes, of each version and as bytes: decoded as a client's push; encoded
-//! once for all subscribers; and copied for one more with its own join_ref.
+//! once for all subscribers.
 
 use hubsub_wire::phoenix::{Broadcast, DecodeLimits, Payload, Push, Ref, Version, write_push};
 use hubsub_wire::websocket::Kind;
@@ -21,7 +21,7 @@ fn main() {
     }
     let json = format!(r#"{{"user":"neo","text":"{}"}}"#, "x".repeat(128 - 24));
     let binary = [7; 128];
-    println!("version  payload  bytes  read ns  write ns  copy ns");
+    println!("version  payload  bytes  read ns  write ns");
     report(Version::V1, Payload::Json(&json));
     report(Version::V2, Payload::Json(&json));
     report(Version::V2, Payload::Binary(&binary));
@@ -37,9 +37,8 @@ fn report(version: Version, payload: Payload<'_>) {
     let mut pushed = Vec::new();
     let kind = write_push(&mut pushed, version, &push).expect("short");
     let broadcast = Broadcast { topic, event, payload, position: None };
-    let own = Ref::new("4").expect("short");
-    let (mut read_ns, mut write_ns, mut copy_ns) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut arena, mut out) = (Vec::new(), Vec::new());
+    let (mut read_ns, mut write_ns) = (Vec::new(), Vec::new());
+    let mut arena = Vec::new();
     for _ in 0..ROUNDS {
         read_ns.push(per_message(|| match kind {
             Kind::Text => {
@@ -52,14 +51,11 @@ fn report(version: Version, payload: Payload<'_>) {
         write_ns.push(per_message(|| {
             black_box(broadcast).write(version, &mut arena);
         }));
-        let encoded = broadcast.write(version, &mut arena);
-        out.clear();
-        copy_ns.push(per_message(|| encoded.copy(&arena, black_box(&own), &mut out)));
     }
     let name = if matches!(payload, Payload::Json(_)) { "JSON" } else { "bytes" };
-    let (read, write, copy) = (median(read_ns), median(write_ns), median(copy_ns));
+    let (read, write) = (median(read_ns), median(write_ns));
     let bytes = broadcast.bytes(version);
-    println!("{version:<8?} {name:<7} {bytes:>6}  {read:>7.1}  {write:>8.1}  {copy:>7.1}");
+    println!("{version:<8?} {name:<7} {bytes:>6}  {read:>7.1}  {write:>8.1}");
 }
 
 fn per_message(mut work: impl FnMut()) -> f64 {

@@ -12,7 +12,8 @@
 //! The container has the checksum. The length of the input bounds what is allocated.
 
 use super::{Cursors, InHub, InTopic};
-use crate::machine::{Damaged, Key, Progress};
+use crate::machine::{Damaged, Progress};
+use crate::reader::{Reader, write_bytes, write_number};
 use hubsub_types::{Epoch, HubId};
 
 const VERSION: u8 = 1;
@@ -22,24 +23,20 @@ const QUEUED: u8 = 2;
 /// The most unacknowledged messages of a client: the number of packet identifiers.
 const OPEN_MAX: usize = u16::MAX as usize;
 
-const SHORT: Damaged = Damaged("a field ends behind its record, or is no number");
-
 impl Cursors {
-    /// Appends the cursors. Records queued without a packet id must be [taken back](Cursors::take_back)
-    /// first.
+    /// Appends the cursors, once records without a packet id are [taken back](Cursors::take_back).
     pub fn encode(&self, out: &mut Vec<u8>) {
         let flags = if self.has_hub_cursors { FOLLOWS } else { 0 } | if self.is_queued { QUEUED } else { 0 };
         out.extend([VERSION, flags]);
-        (self.topics.iter().count() as u64).write(out);
+        write_number(self.topics.len() as u64, out);
         for (topic, at) in self.topics.iter() {
-            (topic.len() as u64).write(out);
-            out.extend_from_slice(topic.as_bytes());
-            at.epoch.0.write(out);
+            write_bytes(topic, out);
+            write_number(at.epoch.0, out);
             at.progress.encode(out);
         }
-        (self.hubs.len() as u64).write(out);
+        write_number(self.hubs.len() as u64, out);
         for at in &self.hubs {
-            u64::from(at.hub.0).write(out);
+            write_number(at.hub.0.into(), out);
             at.progress.encode(out);
         }
     }
@@ -55,37 +52,26 @@ impl Cursors {
         if flags & !(FOLLOWS | QUEUED) != 0 {
             return Err(Damaged("flags of cursors that are not known"));
         }
-        let mut from = rest;
+        let mut from = Reader(rest);
         let has_hub_cursors = flags & FOLLOWS != 0;
         let mut cursors = Cursors { has_hub_cursors, is_queued: flags & QUEUED != 0, ..Cursors::default() };
-        for _ in 0..number(&mut from)? {
-            let topic = text(&mut from)?;
-            let epoch = Epoch(number(&mut from)?);
+        for _ in 0..from.number::<u64>()? {
+            let topic = from.text()?.as_bytes();
+            let epoch = Epoch(from.number()?);
             let progress = Progress::decode(&mut from, OPEN_MAX)?;
             if cursors.topics.get(topic).is_some() {
                 return Err(Damaged("two cursors of a topic"));
             }
             cursors.topics.insert(topic, InTopic { epoch, progress, quiet_us: 0 });
         }
-        for _ in 0..number(&mut from)? {
-            let hub = u32::try_from(number(&mut from)?).map(HubId).map_err(|_| SHORT)?;
+        for _ in 0..from.number::<u64>()? {
+            let hub = HubId(from.number()?);
             let progress = Progress::decode(&mut from, OPEN_MAX)?;
             if cursors.hubs.last().is_some_and(|last| last.hub >= hub) {
                 return Err(Damaged("hubs out of order"));
             }
             cursors.hubs.push(InHub { hub, progress, stop: 0 });
         }
-        if from.is_empty() { Ok(cursors) } else { Err(Damaged("bytes behind the cursors")) }
+        if from.0.is_empty() { Ok(cursors) } else { Err(Damaged("bytes behind the cursors")) }
     }
-}
-
-fn number(from: &mut &[u8]) -> Result<u64, Damaged> {
-    u64::read(from).ok_or(SHORT)
-}
-
-fn text<'a>(from: &mut &'a [u8]) -> Result<&'a str, Damaged> {
-    let length = usize::try_from(number(from)?).map_err(|_| SHORT)?;
-    let (text, rest) = from.split_at_checked(length).ok_or(SHORT)?;
-    *from = rest;
-    std::str::from_utf8(text).map_err(|_| Damaged("a topic that is not UTF-8"))
 }

@@ -120,7 +120,7 @@ impl World {
 
     fn reached(&self) -> u64 {
         let of_hub = self.cursors.hubs.first().map(|at| at.progress.reached());
-        of_hub.or(self.cursors.topics.get("a").map(|at| at.progress.reached())).expect("it stands there")
+        of_hub.or(self.cursors.topics.get(b"a").map(|at| at.progress.reached())).expect("it stands there")
     }
 
     /// The broker delivers what it has.
@@ -309,13 +309,13 @@ fn a_room_that_lives_anew_is_read_from_its_first_record_on() {
 #[test]
 fn topics_are_found_few_or_many_and_leave() {
     let mut cursors = Cursors::default();
-    let names: Vec<String> = (0..3 * FEW).map(|n| n.to_string()).collect();
+    let names: Vec<String> = (0..3 * crate::few::FEW).map(|n| n.to_string()).collect();
     for (at, name) in names.iter().enumerate() {
         cursors.start(name, Position { epoch: LIFE, seq: Seq(at as u64) });
         assert_eq!(cursors.positions().count(), at + 1);
     }
     cursors.start("0", Position { epoch: LIFE, seq: Seq(99) });
-    assert_eq!(cursors.topics.get("0").map(|at| at.progress.taken()), Some(99));
+    assert_eq!(cursors.topics.get(b"0").map(|at| at.progress.taken()), Some(99));
     for name in &names {
         assert_eq!(cursors.counted_by(true, name.as_bytes(), 1), CountedBy::Topic);
         cursors.remove_topic(name);

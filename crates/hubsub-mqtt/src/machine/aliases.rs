@@ -6,10 +6,8 @@ use hubsub_wire::mqtt::{Property, Publish, Reason};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Topic aliases of the client.
 #[derive(Debug, Default)]
 pub(super) struct Aliases {
-    /// Topic Alias Maximum that the client was granted.
     max: u16,
     /// Topics by alias, from alias 1.
     topics: Seldom<Vec<Option<Rc<str>>>>,
@@ -43,14 +41,12 @@ impl Aliases {
     }
 }
 
-/// Topic aliases of the server: the first topics sent, as many as the client accepts. Most clients accept
-/// none and cost one pointer.
+/// Topic aliases of the server, for the first topics sent. Most clients accept none and cost one pointer.
 #[derive(Debug, Default)]
 pub struct OwnAliases(Option<Box<Assigned>>);
 
 #[derive(Debug)]
 struct Assigned {
-    /// Topic Alias Maximum of the client.
     max: u16,
     topics: HashMap<Box<str>, u16>,
 }
@@ -60,7 +56,6 @@ impl OwnAliases {
         OwnAliases((max > 0).then(|| Box::new(Assigned { max, topics: HashMap::new() })))
     }
 
-    /// Whether the client accepts none.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {

@@ -6,20 +6,18 @@
 //! client.
 
 use super::seldom::Seldom;
+use crate::few::Few;
 use hubsub_types::names::Filter;
 use hubsub_wire::mqtt::{Options, Qos, SubscriptionId};
 use std::collections::HashMap;
 
-/// The subscription that a message matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Match<'a> {
     /// A subscription to exactly its topic.
     Topic,
-    /// This filter, which has a wildcard.
     Filter(&'a [u8]),
 }
 
-/// How a message is sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// Maximum QoS of all matching subscriptions.
@@ -38,87 +36,9 @@ struct Entry {
     asked: Option<u32>,
 }
 
-/// Subscriptions to topics. Most clients have one or a few, which need no hash table.
 #[derive(Clone, Debug, Default)]
-struct Topics {
-    /// Used up to `FEW` topics.
-    few: Box<[(Box<[u8]>, Entry)]>,
-    #[allow(clippy::box_collection, reason = "most clients have none, and pay for a pointer")]
-    many: Option<Box<HashMap<Box<[u8]>, Entry>>>,
-}
-
-/// Most topics for a linear search.
-const FEW: usize = 8;
-
-impl Topics {
-    fn len(&self) -> usize {
-        self.many.as_ref().map_or(self.few.len(), |many| many.len())
-    }
-
-    #[inline]
-    fn get(&self, topic: &[u8]) -> Option<&Entry> {
-        match &self.many {
-            None => self.few.iter().find(|(own, _)| **own == *topic).map(|(_, entry)| entry),
-            Some(many) => many.get(topic),
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
-        let many = self.many.iter().flat_map(|many| many.iter());
-        self.few.iter().map(|(topic, entry)| (topic, entry)).chain(many).map(|(topic, e)| (&**topic, e))
-    }
-
-    fn retain(&mut self, keeps: impl Fn(&Entry) -> bool) {
-        match &mut self.many {
-            None => self.change_few(|few| few.retain(|(_, entry)| keeps(entry))),
-            Some(many) => many.retain(|_, entry| keeps(entry)),
-        }
-    }
-
-    fn get_mut(&mut self, topic: &[u8]) -> Option<&mut Entry> {
-        match &mut self.many {
-            None => self.few.iter_mut().find(|(own, _)| **own == *topic).map(|(_, entry)| entry),
-            Some(many) => many.get_mut(topic),
-        }
-    }
-
-    /// Keeps `few` at its exact size.
-    fn change_few<R>(&mut self, change: impl FnOnce(&mut Vec<(Box<[u8]>, Entry)>) -> R) -> R {
-        let mut few = std::mem::take(&mut self.few).into_vec();
-        let changed = change(&mut few);
-        self.few = few.into();
-        changed
-    }
-
-    /// Adds a topic that is not present.
-    fn insert(&mut self, topic: &[u8], entry: Entry) {
-        if let Some(many) = &mut self.many {
-            many.insert(topic.into(), entry);
-            return;
-        }
-        self.change_few(|few| {
-            few.reserve_exact(1);
-            few.push((topic.into(), entry));
-        });
-        if self.few.len() > FEW {
-            self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));
-        }
-    }
-
-    /// Returns whether it was present.
-    fn remove(&mut self, topic: &[u8]) -> bool {
-        if let Some(many) = &mut self.many {
-            return many.remove(topic).is_some();
-        }
-        let place = self.few.iter().position(|(own, _)| **own == *topic);
-        place.map(|place| self.change_few(|few| few.swap_remove(place))).is_some()
-    }
-}
-
-/// The subscriptions of one client; see the module.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Filters {
-    topics: Topics,
+pub struct Filters {
+    topics: Few<Entry>,
     /// Filters with wildcards, in order of subscription.
     wild: Seldom<Vec<(Filter, Entry)>>,
     /// Shared subscriptions, with `$share/` and the group in front.
@@ -127,17 +47,20 @@ pub(super) struct Filters {
 }
 
 impl Filters {
+    #[allow(clippy::len_without_is_empty, reason = "it is a figure, and no collection")]
     pub fn len(&self) -> usize {
         self.topics.len() + self.wild.len() + self.shared.as_ref().map_or(0, |shared| shared.len())
     }
 
+    /// Their maximum QoS, if they are few topics and no option affects their messages.
     pub fn plain_qos(&self) -> Option<Qos> {
         let is_plain = |entry: &Entry| {
             entry.id.is_none() && !entry.options.no_local && !entry.options.retain_as_published
         };
-        let is_one = self.wild.is_empty() && self.topics.many.is_none();
-        let all_plain = is_one && self.topics.few.iter().all(|(_, entry)| is_plain(entry));
-        self.topics.few.iter().map(|(_, entry)| entry.options.qos).max().filter(|_| all_plain)
+        if !self.wild.is_empty() || !self.topics.few()?.all(is_plain) {
+            return None;
+        }
+        self.topics.few()?.map(|entry| entry.options.qos).max()
     }
 
     fn find(&mut self, filter: &[u8]) -> Option<&mut Entry> {
@@ -150,17 +73,25 @@ impl Filters {
         self.wild.iter_mut().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry)
     }
 
-    /// The QoS of a subscription that is not shared.
     pub fn qos_of(&self, filter: &[u8]) -> Option<Qos> {
-        let entry = match has_wildcard(filter) {
+        self.get(filter).map(|entry| entry.options.qos)
+    }
+
+    fn get(&self, filter: &[u8]) -> Option<&Entry> {
+        match has_wildcard(filter) {
             false => self.topics.get(filter),
             true => self.wild.iter().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry),
-        };
-        entry.map(|entry| entry.options.qos)
+        }
     }
 
     /// Handles a requested subscription, or new options of one; returns whether it is new.
-    pub fn ask(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>, number: u32) -> bool {
+    pub(super) fn ask(
+        &mut self,
+        filter: &str,
+        options: Options,
+        id: Option<SubscriptionId>,
+        number: u32,
+    ) -> bool {
         let filter = filter.as_bytes();
         if let Some(entry) = self.find(filter) {
             (entry.options, entry.id) = (options, id);
@@ -170,7 +101,6 @@ impl Filters {
         true
     }
 
-    /// Adds a filter that is not present.
     fn add(&mut self, filter: &[u8], entry: Entry) {
         if is_shared(filter) {
             self.shared.get_or_insert_default().insert(filter.into(), entry);
@@ -182,7 +112,7 @@ impl Filters {
     }
 
     /// Adds a filter from a session; returns whether it was not present.
-    pub fn restore(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>) -> bool {
+    pub(super) fn restore(&mut self, filter: &str, options: Options, id: Option<SubscriptionId>) -> bool {
         let filter = filter.as_bytes();
         let is_new = self.find(filter).is_none();
         if is_new {
@@ -191,17 +121,16 @@ impl Filters {
         is_new
     }
 
-    /// Removes subscriptions that are not confirmed.
-    pub fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let holds = |entry: &Entry| entry.asked.is_none();
-        self.topics.retain(holds);
+        self.topics.retain(|_, entry| holds(entry));
         self.wild.retain(|(_, entry)| holds(entry));
         if let Some(shared) = &mut self.shared {
             shared.retain(|_, entry| holds(entry));
         }
     }
 
-    /// All: topics, then filters with wildcards in order of subscription, then shared ones.
+    /// All: topics, filters with wildcards in order of subscription, shared ones with `$share/` and group.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
         let wild = self.wild.iter().map(|(filter, entry)| (filter.source(), entry));
         let shared = self.shared.iter().flat_map(|shared| shared.iter());
@@ -212,22 +141,20 @@ impl Filters {
         })
     }
 
-    /// Confirms a requested subscription.
-    pub fn confirm(&mut self, filter: &[u8], number: u32) {
+    pub(super) fn confirm(&mut self, filter: &[u8], number: u32) {
         if let Some(entry) = self.find(filter).filter(|entry| entry.asked == Some(number)) {
             entry.asked = None;
         }
     }
 
     /// Refuses a requested subscription; one that was confirmed before stays.
-    pub fn refuse(&mut self, filter: &[u8], number: u32) {
+    pub(super) fn refuse(&mut self, filter: &[u8], number: u32) {
         if self.find(filter).is_some_and(|entry| entry.asked == Some(number)) {
             self.take(filter);
         }
     }
 
-    /// Returns whether it was present.
-    pub fn remove(&mut self, filter: &str) -> bool {
+    pub(super) fn remove(&mut self, filter: &str) -> bool {
         self.take(filter.as_bytes())
     }
 
@@ -242,19 +169,23 @@ impl Filters {
         place.map(|place| self.wild.remove(place)).is_some()
     }
 
+    /// How a message that was assigned to this client by a shared subscription is sent; `None` if the client
+    /// has no such subscription. `filter` begins with `$share/`.
+    #[must_use]
     pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
         self.shared.as_ref()?.get(filter).and_then(|entry| all([entry].into_iter(), false))
     }
 
+    /// How a retained message is sent for a subscription, if that exists. `is_own`: this client published it.
+    #[must_use]
     pub fn grant_kept(&self, filter: &[u8], is_own: bool) -> Option<Grant> {
-        let entry = match has_wildcard(filter) {
-            false => self.topics.get(filter),
-            true => self.wild.iter().find(|(own, _)| own.source() == filter).map(|(_, entry)| entry),
-        };
-        let grant = entry.and_then(|entry| all([entry].into_iter(), is_own))?;
+        let grant = self.get(filter).and_then(|entry| all([entry].into_iter(), is_own))?;
         Some(Grant { retain: true, ..grant })
     }
 
+    /// How a message that matched this subscription is sent; `None` if another subscription delivers it, or
+    /// none does. `is_own`: this client published it.
+    #[must_use]
     #[inline]
     pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
         if self.wild.is_empty() {
@@ -278,7 +209,6 @@ impl Filters {
     }
 }
 
-/// The combined grant of these subscriptions.
 #[inline]
 fn all<'a>(entries: impl Iterator<Item = &'a Entry>, is_own: bool) -> Option<Grant> {
     let mut grant: Option<Grant> = None;
@@ -291,12 +221,10 @@ fn all<'a>(entries: impl Iterator<Item = &'a Entry>, is_own: bool) -> Option<Gra
     grant
 }
 
-/// Whether a valid filter is shared.
 fn is_shared(filter: &[u8]) -> bool {
     filter.starts_with(b"$share/")
 }
 
-/// Whether a valid filter has a wildcard.
 pub(super) fn has_wildcard(filter: &[u8]) -> bool {
     memchr::memchr2(b'+', b'#', filter).is_some()
 }

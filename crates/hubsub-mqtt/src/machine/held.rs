@@ -4,7 +4,6 @@
 use hubsub_wire::mqtt::PacketId;
 use std::collections::VecDeque;
 
-/// Type of the waiting packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     Pubrel,
@@ -18,13 +17,10 @@ struct Place {
     is_safe: bool,
 }
 
-/// The queue of waiting packets.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     queue: VecDeque<Place>,
-    /// Number of the first packet in `queue`.
     first: u32,
-    /// Number of the session's last event.
     pub events: u64,
 }
 
@@ -33,20 +29,17 @@ impl Held {
         self.queue.len()
     }
 
-    /// Queues a packet; returns its number.
     pub fn push(&mut self, answer: Answer, id: PacketId, is_safe: bool) -> u32 {
         self.queue.push_back(Place { answer, id, is_safe });
         self.first.wrapping_add(self.queue.len() as u32 - 1)
     }
 
-    /// The cause of this packet is recorded.
     pub fn safe(&mut self, number: u32) {
         if let Some(place) = self.queue.get_mut(number.wrapping_sub(self.first) as usize) {
             place.is_safe = true;
         }
     }
 
-    /// The next packet that may be written.
     pub fn next(&mut self) -> Option<(Answer, PacketId)> {
         self.queue.front().filter(|place| place.is_safe)?;
         let place = self.queue.pop_front()?;

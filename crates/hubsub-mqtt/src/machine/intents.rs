@@ -4,14 +4,12 @@
 use hubsub_wire::mqtt::PacketId;
 use std::collections::BTreeMap;
 
-/// Progress of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// Its PUBREC waits for the outcome of the publish.
     Asked,
     Published,
-    /// It came on an older connection and was not sent again on this one; the flag: whether it is known to be
-    /// published.
+    /// It came on an older connection only; the flag: whether it is known to be published.
     Carried(bool),
 }
 
@@ -21,24 +19,19 @@ struct Intent {
     stage: Stage,
 }
 
-/// Handling of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Taken {
-    /// Publish it under this number.
     New(u64),
     /// It is published already; only PUBREC is missing.
     Published,
-    /// Its publish is in flight.
     Waits,
 }
 
-/// Unreleased QoS 2 messages by packet id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Intents {
     ids: BTreeMap<PacketId, Intent>,
     /// Number of messages in [`Stage::Carried`].
     carried: usize,
-    /// The last number assigned.
     given: u64,
 }
 
@@ -48,8 +41,7 @@ impl Intents {
         self.ids.len() - self.carried
     }
 
-    /// Whether this connection has a message with this id, so that it does not count again for the Receive
-    /// Maximum.
+    /// Whether this connection has a message with this id, which then counts once for the Receive Maximum.
     pub fn has(&self, id: PacketId) -> bool {
         self.ids.get(&id).is_some_and(|intent| !matches!(intent.stage, Stage::Carried(_)))
     }
@@ -72,14 +64,12 @@ impl Intents {
         }
     }
 
-    /// The publish of this message succeeded.
     pub fn published(&mut self, id: PacketId) {
         if let Some(intent) = self.ids.get_mut(&id) {
             intent.stage = Stage::Published;
         }
     }
 
-    /// The publish was refused, so its id is free.
     pub fn refused(&mut self, id: PacketId) {
         self.ids.remove(&id);
     }
@@ -96,7 +86,6 @@ impl Intents {
         true
     }
 
-    /// The connection has ended.
     pub fn carry(&mut self) {
         self.carried = self.ids.len();
         for intent in self.ids.values_mut() {
@@ -115,8 +104,7 @@ impl Intents {
         self.given = self.given.max(number);
     }
 
-    /// A message of an older connection with this number was published after all. Ignored if it was
-    /// sent again.
+    /// A message of an older connection was published after all. Ignored if it was sent again.
     pub fn settle_carried(&mut self, number: u64) {
         let carried = self.ids.values_mut().find(|intent| intent.number == number);
         if let Some(intent) = carried.filter(|intent| intent.stage == Stage::Carried(false)) {
@@ -124,19 +112,10 @@ impl Intents {
         }
     }
 
-    /// Between connections: a message with this number was published after all.
-    pub fn settle(&mut self, number: u64) {
-        if let Some(intent) = self.ids.values_mut().find(|intent| intent.number == number) {
-            intent.stage = Stage::Carried(true);
-        }
-    }
-
-    /// The last number assigned.
     pub fn given(&self) -> u64 {
         self.given
     }
 
-    /// Raises the last number assigned to at least this.
     pub fn set_given(&mut self, given: u64) {
         self.given = self.given.max(given);
     }

@@ -1,28 +1,9 @@
 //! State machine of one client's connection on the server: requests of its packets and replies to them. See
-//! docs/protocol/mqtt-sessions.md.
+//! docs/protocol/mqtt-sessions.md; docs/protocol/mqtt-state.md for the state that outlives the connection.
 //!
 //! The caller passes packets in ([`Machine::take`]), executes the returned [`Step`], and passes results in
 //! when they are known, perhaps much later. Output is appended to a vector. The machine knows no socket, no
 //! broker and no clock.
-//!
-//! - [`opening`]: CONNECT and CONNACK, the will
-//! - [`step`]: instructions to the caller
-//! - [`publishing`]: messages of the client
-//! - [`subscribing`]: subscriptions of the client
-//! - [`requests`]: pending requests, answered in the order of arrival
-//! - [`intents`]: QoS 2 messages of the client
-//! - [`window`]: messages that the client has not acknowledged
-//! - [`filters`]: subscriptions, and how a matching message is sent
-//! - [`aliases`]: topic aliases
-//! - [`headers`]: conversion between message properties and record headers
-//!
-//! State that outlives the connection (docs/protocol/mqtt-state.md):
-//!
-//! - [`suspend`]: how a machine suspends to a session and resumes from one
-//! - [`session`]: the suspended state
-//! - [`snapshot`]: its encoding
-//! - [`held`]: replies that wait until an event is recorded
-//! - [`progress`]: acknowledged positions in a sequence of messages
 //!
 //! Invariants:
 //!
@@ -53,16 +34,15 @@ mod suspend;
 mod window;
 
 pub use aliases::OwnAliases;
-pub use filters::{Grant, Match};
+pub use filters::{Filters, Grant, Match};
 pub use headers::{expiry_s, read_headers, write_headers};
 pub use opening::{Accepted, LastWill, Opened, Refusal, Terms};
 pub use progress::Progress;
-pub use session::{Damaged, Event, Key, SessionState};
+pub use session::{Damaged, Event, SessionState};
 pub use step::{Fault, Incoming, Step, Topic};
 pub use window::Window;
 
 use aliases::Aliases;
-use filters::Filters;
 use held::Held;
 use hubsub_wire::mqtt::{
     Ack, Disconnect, Packet, PacketId, Properties, Property, PropertyList, Publish, Qos, Reason, Version,
@@ -70,31 +50,26 @@ use hubsub_wire::mqtt::{
 use intents::Intents;
 use publishing::acknowledged;
 use requests::{Answers, Requests};
+use window::Awaits;
 
 /// Silence that ends a connection, in ms per second of its keep alive.
 const SILENCE_MS_A_S: u32 = 1500;
 
-/// One client's connection; see the module. `K` identifies a message to the client.
-pub struct Machine<K> {
+/// One client's connection; see the module.
+pub struct Machine {
     version: Version,
     client_id: Box<str>,
     /// Longest silence of the client, in ms; 0 for no limit.
     silence_ms: u32,
-    /// Time of its last packet.
     heard_ms: u64,
-    /// Longest packet that the client accepts, in bytes.
     packet_bytes_max: u32,
-    /// Receive Maximum granted to the client.
     receive_max: u16,
-    /// Whether exceeding `receive_max` ends the connection.
     is_strict: bool,
-    /// Whether retained messages are supported.
     retains: bool,
     /// Whether a subscription has No Local, or had.
     has_no_local: bool,
     /// Messages above `receive_max` that were accepted nevertheless.
     exceeded: u32,
-    /// Whether it accepts reason strings in every packet.
     explains: bool,
     /// Session Expiry Interval in s; `u32::MAX` means no expiry.
     expiry_s: u32,
@@ -106,29 +81,28 @@ pub struct Machine<K> {
     /// Replies that wait for an event to be recorded; `None` if the session is not recorded.
     held: Option<Box<Held>>,
     aliases: Aliases,
-    will: Option<Box<LastWill>>,
-    /// Messages that it has not acknowledged.
-    pub window: Window<K>,
-    filters: Filters,
-    /// Topic aliases of messages to it.
+    pub will: Option<Box<LastWill>>,
+    pub window: Window,
+    pub filters: Filters,
     pub own_aliases: OwnAliases,
 }
 
-impl<K: Key> Machine<K> {
-    /// MQTT version of the connection.
+impl Machine {
     #[must_use]
+    #[inline]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// The client's id, or the one assigned to it.
     #[must_use]
+    #[inline]
     pub fn client_id(&self) -> &str {
         &self.client_id
     }
 
-    /// Longest packet that the client accepts, in bytes.
     #[must_use]
+    #[inline]
     pub fn packet_bytes_max(&self) -> usize {
         self.packet_bytes_max as usize
     }
@@ -150,8 +124,8 @@ impl<K: Key> Machine<K> {
         self.heard_ms = now_ms;
     }
 
-    /// Number of replies that it waits for.
     #[must_use]
+    #[inline]
     pub fn pending(&self) -> usize {
         self.requests.len() + self.held.as_ref().map_or(0, |held| held.len())
     }
@@ -162,7 +136,6 @@ impl<K: Key> Machine<K> {
         self.expiry_s
     }
 
-    /// Whether a publish is among the pending requests.
     #[must_use]
     pub fn publishes(&self) -> bool {
         self.requests.publishes > 0
@@ -182,18 +155,23 @@ impl<K: Key> Machine<K> {
     ///
     /// # Errors
     /// The connection must be closed.
+    #[inline]
     pub fn take<'a>(
         &mut self,
         packet: Packet<'a>,
         now_ms: u64,
         out: &mut Vec<u8>,
-    ) -> Result<Step<'a, K>, Fault> {
+    ) -> Result<Step<'a>, Fault> {
         self.heard_ms = now_ms;
         match packet {
             Packet::Publish(publish) => return self.publish(&publish, out),
-            Packet::Puback(ack) => return acknowledged(ack.id, self.window.puback(ack.id)),
+            Packet::Puback(ack) => {
+                return acknowledged(ack.id, self.window.last_word(ack.id, Awaits::Puback));
+            }
             Packet::Pubrec(ack) => return self.received(ack, out),
-            Packet::Pubcomp(ack) => return acknowledged(ack.id, self.window.pubcomp(ack.id)),
+            Packet::Pubcomp(ack) => {
+                return acknowledged(ack.id, self.window.last_word(ack.id, Awaits::Pubcomp));
+            }
             Packet::Pubrel(ack) => return Ok(self.released(ack.id, out)),
             Packet::Subscribe(subscribe) => return Ok(self.subscribe(subscribe)),
             Packet::Unsubscribe(unsubscribe) => return Ok(self.unsubscribe(unsubscribe, out)),
@@ -232,7 +210,7 @@ impl<K: Key> Machine<K> {
         self.requests.pump(answers, out);
     }
 
-    fn goodbye<'a>(&mut self, disconnect: Disconnect<'_>) -> Result<Step<'a, K>, Fault> {
+    fn goodbye<'a>(&mut self, disconnect: Disconnect<'_>) -> Result<Step<'a>, Fault> {
         let expiry_s = disconnect.properties.iter().find_map(|property| match property {
             Property::SessionExpiry(seconds) => Some(seconds),
             _ => None,
@@ -245,8 +223,7 @@ impl<K: Key> Machine<K> {
             (Some(wanted), Some(max)) => self.expiry_s = wanted.min(max),
             _ => {}
         }
-        // Any other reason means that something went wrong ([MQTT-3.14.4-3]); before 5.0 there is only this
-        // one.
+        // Any other reason means that something went wrong ([MQTT-3.14.4-3]); only 5.0 has others.
         if disconnect.reason == Reason::Success {
             self.will = None;
         }

@@ -4,7 +4,6 @@ use super::aliases::{Aliases, OwnAliases};
 use super::filters::Filters;
 use super::headers::read_headers;
 use super::requests::Requests;
-use super::session::Key;
 use super::window::Window;
 use super::{Fault, Machine, SILENCE_MS_A_S};
 use hubsub_wire::mqtt::{
@@ -12,23 +11,19 @@ use hubsub_wire::mqtt::{
 };
 use std::fmt::Write as _;
 
-/// Limits that a server grants to each client.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Longest packet that the server accepts, in bytes.
     pub packet_bytes_max: u32,
     /// Receive Maximum of the server, at least 1.
     pub receive_max: u16,
     /// Whether exceeding `receive_max` ends the connection.
     pub is_strict: bool,
-    /// Most unacknowledged QoS 1 and 2 messages to a client, at least 1; fewer if its Receive Maximum is
-    /// lower.
+    /// Most unacknowledged messages to a client, at least 1; fewer if its Receive Maximum is lower.
     pub inflight_max: u16,
     /// Topic aliases in each direction; 0 for none.
     pub aliases_max: u16,
     /// Longest keep alive in s; 0 leaves it to the client.
     pub keep_alive_s_max: u16,
-    /// Whether retained messages are supported.
     pub retains: bool,
     /// Whether ids of MQTT 3.1 may have more than 23 characters.
     pub long_ids: bool,
@@ -36,7 +31,6 @@ pub struct Terms {
     pub session_expiry_s_max: u32,
     /// Session expiry of clients before 5.0, which cannot set one, in s; at most the maximum.
     pub session_expiry_s_default: u32,
-    /// Whether shared subscriptions are supported.
     pub has_shares: bool,
 }
 
@@ -47,13 +41,11 @@ pub struct LastWill {
     pub payload: Box<[u8]>,
     pub headers: Vec<(Box<str>, Box<str>)>,
     pub qos: Qos,
-    /// Whether it is a retained message.
     pub retain: bool,
     /// Delay after the connection's end, in s; it is published earlier if the session ends earlier.
     pub delay_s: u32,
 }
 
-/// A refused connection, before its CONNACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
     pub fault: Fault,
@@ -82,9 +74,9 @@ impl Refusal {
 }
 
 /// An accepted connection, before its CONNACK.
-pub struct Opened<K> {
+pub struct Opened {
     /// The connection, with a new session. It may [resume](Machine::resume) a stored one.
-    pub machine: Machine<K>,
+    pub machine: Machine,
     /// Whether a stored session must be discarded.
     pub is_clean: bool,
     /// Sent once the client id belongs to this connection and it is known whether a session resumes.
@@ -95,7 +87,6 @@ pub struct Opened<K> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Accepted {
     connack: Box<[u8]>,
-    /// Whether the MQTT version has that flag.
     says_session: bool,
 }
 
@@ -112,7 +103,7 @@ impl Accepted {
 /// Prefix of a client's id in its Response Information.
 const RESPONSE: &str = "response/";
 
-impl<K: Key> Machine<K> {
+impl Machine {
     /// Accepts a client. `new_id` generates an id for a client without one.
     ///
     /// # Errors
@@ -122,7 +113,7 @@ impl<K: Key> Machine<K> {
         terms: &Terms,
         now_ms: u64,
         new_id: impl FnOnce() -> String,
-    ) -> Result<Opened<K>, Refusal> {
+    ) -> Result<Opened, Refusal> {
         let version = connect.version;
         let refuse = |reason, what| Err(Refusal::new(connect, Fault { reason, what }));
         if let Err(reason) = connect.check_client_id(terms.long_ids) {
@@ -231,7 +222,7 @@ impl<K: Key> Machine<K> {
     }
 }
 
-impl<K> Machine<K> {
+impl Machine {
     /// Refuses the client after all, before CONNACK was sent.
     #[must_use]
     pub fn refuse(&self, fault: Fault) -> Refusal {
@@ -252,7 +243,6 @@ fn response_topic(client_id: &str) -> String {
     topic
 }
 
-/// Values of the properties of CONNECT.
 struct Told {
     expiry_s: u32,
     receive_max: u16,

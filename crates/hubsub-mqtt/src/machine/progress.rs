@@ -6,26 +6,22 @@
 
 use super::seldom::Seldom;
 use super::session::Damaged;
-use super::snapshot::{read_number, write_number};
+use crate::reader::{Reader, write_number};
 use std::collections::VecDeque;
 
 /// Progress in a sequence of messages with ascending positions, from 1.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Positions of unacknowledged messages, in order.
     open: Seldom<VecDeque<u64>>,
-    /// The last position taken. Positions up to here that are not in `open` are acknowledged or need no
-    /// acknowledgement.
+    /// The last position taken: those up to here are acknowledged or need no acknowledgement, but for `open`.
     taken: u64,
     /// Ranges after `taken`, in order.
     ahead: Seldom<Vec<Ahead>>,
 }
 
-/// A range of positions whose outcome is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Ahead {
     from: u64,
-    /// The last position, inclusive.
     upto: u64,
     /// Whether it is unacknowledged; such a range has one position.
     is_open: bool,
@@ -57,6 +53,7 @@ impl Progress {
     }
 
     /// A message was sent that needs an acknowledgement; returns false if it was already taken or sent.
+    #[inline]
     pub fn sent(&mut self, place: u64) -> bool {
         let mut is_new = place > self.taken;
         if !self.ahead.is_empty() {
@@ -108,6 +105,7 @@ impl Progress {
     }
 
     /// A message was acknowledged; returns whether it was unacknowledged.
+    #[inline]
     pub fn acknowledged(&mut self, place: u64) -> bool {
         if place > self.taken {
             return self.find_ahead(place).is_ok_and(|at| std::mem::take(&mut self.ahead[at].is_open));
@@ -165,19 +163,17 @@ impl Progress {
         }
     }
 
-    /// The last position up to which everything is acknowledged.
     #[must_use]
     pub fn reached(&self) -> u64 {
         self.open.front().map_or(self.taken, |first| first - 1)
     }
 
-    /// The last position taken.
     #[must_use]
+    #[inline]
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Frees unused memory while no messages arrive.
     pub fn rest(&mut self) {
         if self.open.is_empty() {
             self.open = Seldom::default();
@@ -210,15 +206,14 @@ impl Progress {
     ///
     /// # Errors
     /// They are invalid, or more than `open_max` positions are open.
-    pub fn decode(from: &mut &[u8], open_max: usize) -> Result<Progress, Damaged> {
-        let short = Damaged("a cursor ends behind its record");
-        let count = read_number(from).ok_or(short)?;
+    pub(crate) fn decode(from: &mut Reader<'_>, open_max: usize) -> Result<Progress, Damaged> {
+        let count = from.number::<u64>()?;
         if count > open_max as u64 {
             return Err(Damaged("more messages are open than may be"));
         }
         let mut progress = Progress::default();
         for at in 0..=count {
-            let ahead = read_number(from).ok_or(short)?;
+            let ahead = from.number()?;
             let place = progress.taken.checked_add(ahead).filter(|_| at == count || ahead > 0);
             progress.taken = place.ok_or(Damaged("a cursor's places do not ascend"))?;
             if at < count {
@@ -226,11 +221,11 @@ impl Progress {
             }
         }
         let mut before = progress.taken;
-        for _ in 0..read_number(from).ok_or(short)? {
-            let number = read_number(from).ok_or(short)?;
+        for _ in 0..from.number::<u64>()? {
+            let number = from.number::<u64>()?;
             let is_open = number & 1 == 1;
             let first = before.checked_add(number >> 1).filter(|&place| place > before);
-            let more = if is_open { 0 } else { read_number(from).ok_or(short)? };
+            let more = if is_open { 0 } else { from.number()? };
             let last = first.and_then(|first| first.checked_add(more)).filter(|&last| last < u64::MAX);
             let places = first.zip(last).ok_or(Damaged("a cursor's places do not ascend"))?;
             progress.ahead.push(Ahead { from: places.0, upto: places.1, is_open });
@@ -284,10 +279,10 @@ mod tests {
                 prop_assert_eq!((progress.reached(), progress.taken()), (reached, taken));
                 let mut bytes = Vec::new();
                 progress.encode(&mut bytes);
-                let mut rest = &bytes[..];
+                let mut rest = Reader(&bytes);
                 prop_assert_eq!(Progress::decode(&mut rest, open.len()), Ok(progress.clone()));
-                prop_assert!(rest.is_empty());
-                prop_assert!(open.is_empty() || Progress::decode(&mut &bytes[..], open.len() - 1).is_err());
+                prop_assert!(rest.0.is_empty());
+                prop_assert!(open.is_empty() || Progress::decode(&mut Reader(&bytes), open.len() - 1).is_err());
             }
         }
 
@@ -304,7 +299,7 @@ mod tests {
             if restarts & 1 == 1 {
                 let mut bytes = Vec::new();
                 progress.encode(&mut bytes);
-                progress = Progress::decode(&mut &bytes[..], rows.len()).unwrap();
+                progress = Progress::decode(&mut Reader(&bytes), rows.len()).unwrap();
             }
             for (place, &(is_ahead, _)) in (1..).zip(&rows) {
                 prop_assert_eq!(progress.sent(place), !is_ahead);
@@ -339,7 +334,7 @@ mod tests {
             progress.lose(is_known);
             let mut bytes = Vec::new();
             progress.encode(&mut bytes);
-            let decoded = Progress::decode(&mut &bytes[..], rows.len()).unwrap();
+            let decoded = Progress::decode(&mut Reader(&bytes), rows.len()).unwrap();
             prop_assert_eq!(&decoded, &progress);
             if restarts & 1 == 1 {
                 progress.lose(is_known);
@@ -374,11 +369,11 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_cursor_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            let mut rest = &bytes[..];
+            let mut rest = Reader(&bytes);
             if let Ok(progress) = Progress::decode(&mut rest, 16) {
                 let mut again = Vec::new();
                 progress.encode(&mut again);
-                prop_assert_eq!(&again[..], &bytes[..bytes.len() - rest.len()]);
+                prop_assert_eq!(&again[..], &bytes[..bytes.len() - rest.0.len()]);
             }
         }
     }

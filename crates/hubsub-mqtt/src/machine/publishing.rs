@@ -3,15 +3,16 @@
 use super::held::Answer;
 use super::intents::Taken;
 use super::window::Acknowledged;
-use super::{Fault, Incoming, Key, Machine, Step};
+use super::{Fault, Incoming, Machine, Step};
 use hubsub_wire::mqtt::{Ack, Packet, PacketId, Publish, Qos, Reason, Version};
 
-impl<K: Key> Machine<K> {
+impl Machine {
+    #[inline]
     pub(super) fn publish<'a>(
         &mut self,
         publish: &Publish<'a>,
         out: &mut Vec<u8>,
-    ) -> Result<Step<'a, K>, Fault> {
+    ) -> Result<Step<'a>, Fault> {
         if publish.retain && !self.retains {
             let what = "retained messages are not supported";
             return Err(Fault { reason: Reason::RetainNotSupported, what });
@@ -47,8 +48,7 @@ impl<K: Key> Machine<K> {
         Ok(Step::Publish(Incoming { number, topic, qos, retain, id, intent, properties, payload }))
     }
 
-    /// The outcome of a QoS 0 message is not known at once, so it is awaited under its number. Must be called
-    /// before the next packet is taken.
+    /// The outcome of a QoS 0 message is awaited under its number. Called before the next packet is taken.
     pub fn awaits(&mut self, incoming: u32) {
         let number = self.requests.publish(None, Qos::AtMostOnce);
         debug_assert_eq!(number, incoming, "nothing was taken since");
@@ -75,6 +75,7 @@ impl<K: Key> Machine<K> {
     /// # Errors
     /// A message of QoS 1 or 2 failed for another reason, which its MQTT version cannot report: the
     /// connection must be closed.
+    #[inline]
     pub fn published(&mut self, number: u32, reason: Reason, out: &mut Vec<u8>) -> Result<(), Fault> {
         let Some((id, qos)) = self.requests.published(number, reason) else { return Ok(()) };
         let is_untold = reason.is_failure() && self.version < Version::V5 && id.is_some();
@@ -92,7 +93,7 @@ impl<K: Key> Machine<K> {
         Ok(())
     }
 
-    pub(super) fn received<'a>(&mut self, ack: Ack<'_>, out: &mut Vec<u8>) -> Result<Step<'a, K>, Fault> {
+    pub(super) fn received<'a>(&mut self, ack: Ack<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Fault> {
         let Ack { id, reason, .. } = ack;
         let is_news = match self.window.pubrec(id, reason.is_failure()) {
             Acknowledged::Received(is_news) => is_news,
@@ -108,7 +109,7 @@ impl<K: Key> Machine<K> {
         })
     }
 
-    pub(super) fn released<'a>(&mut self, id: PacketId, out: &mut Vec<u8>) -> Step<'a, K> {
+    pub(super) fn released<'a>(&mut self, id: PacketId, out: &mut Vec<u8>) -> Step<'a> {
         if !self.intents.as_mut().is_some_and(|intents| intents.release(id)) {
             self.write(&Packet::Pubcomp(self.ack(id, Reason::PacketIdNotFound)), out);
             return Step::Done;
@@ -120,9 +121,9 @@ impl<K: Key> Machine<K> {
     }
 }
 
-/// The step for an acknowledgement that needs no reply. An unused id may belong to a message that was given
-/// up.
-pub(super) fn acknowledged<'a, K>(id: PacketId, acknowledged: Acknowledged<K>) -> Result<Step<'a, K>, Fault> {
+/// The step for an acknowledgement without a reply. The message of an unused id may have been given up.
+#[inline]
+pub(super) fn acknowledged<'a>(id: PacketId, acknowledged: Acknowledged) -> Result<Step<'a>, Fault> {
     match acknowledged {
         Acknowledged::Ended(qos, key) => Ok(Step::Acknowledged { id, qos, key }),
         Acknowledged::Received(_) | Acknowledged::Unknown => Ok(Step::Done),

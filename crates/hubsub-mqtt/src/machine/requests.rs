@@ -9,11 +9,9 @@ use hubsub_wire::mqtt::{
 };
 use std::collections::VecDeque;
 
-/// The request of one packet.
 #[derive(Debug)]
 enum Request {
-    /// A QoS 0 message has no id and no reply, but keeps its place in the queue, so that a fast sender waits
-    /// for it.
+    /// A QoS 0 message has no id and no reply, but a place in the queue, so that a fast sender waits for it.
     Publish { id: Option<PacketId>, qos: Qos, reason: Option<Reason> },
     /// `unknown`: number of filters without a result.
     Subscribe { id: PacketId, filters: Vec<Asked>, unknown: usize },
@@ -21,13 +19,10 @@ enum Request {
     Unsubscribe { id: PacketId, reasons: Vec<u8>, waits: bool },
 }
 
-/// One filter of a SUBSCRIBE.
 #[derive(Debug)]
 struct Asked {
     filter: Box<[u8]>,
-    /// The QoS granted on success.
     qos: Qos,
-    /// Whether it includes retained messages.
     retained: bool,
     /// Whether some of these cannot be read now and are sent later.
     comes_later: bool,
@@ -38,25 +33,20 @@ struct Asked {
 const COMES_LATER: &str =
     "granted; some retained messages cannot be read now, and come as soon as they can be";
 
-/// How replies to this client are encoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answers {
     pub version: Version,
-    /// Longest packet that the client accepts, in bytes.
     pub packet_bytes_max: usize,
-    /// Whether it accepts reason strings.
     pub explains: bool,
 }
 
 impl Answers {
-    /// Writes a packet, unless it is too long.
     fn write(self, packet: Packet<'_>, out: &mut Vec<u8>) {
         let _ = packet.write(out, self.version, self.packet_bytes_max);
     }
 
     /// Writes SUBACK; in 5.0 with a reason string for its first failure or for delayed retained messages, if
-    /// it fits. PUBACK and PUBREC have none: their reason code is enough, and some clients accept only their
-    /// short form.
+    /// it fits. PUBACK and PUBREC have none, since some clients accept only their short form.
     fn write_suback(self, suback: Suback<'_>, words: Option<&str>, out: &mut Vec<u8>) {
         if let Some(words) = words.filter(|_| self.explains && self.version == Version::V5) {
             let mut why = PropertyList::default();
@@ -70,16 +60,12 @@ impl Answers {
     }
 }
 
-/// The queue of pending requests.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     /// Each with the first number that it uses.
     queue: Seldom<VecDeque<(u32, Request)>>,
-    /// The number of the next request.
     next: u32,
-    /// Number of publishes in `queue`.
     pub publishes: u32,
-    /// QoS 1 publishes in `queue`.
     pub acknowledged_once: u32,
 }
 
@@ -88,7 +74,7 @@ impl Requests {
         self.queue.len()
     }
 
-    /// The number of the next request.
+    #[inline]
     pub fn number(&self) -> u32 {
         self.next
     }
@@ -99,6 +85,7 @@ impl Requests {
         self.next = next;
     }
 
+    #[inline]
     fn push(&mut self, request: Request, numbers: u32) -> u32 {
         let number = self.next;
         self.next = number.wrapping_add(numbers);
@@ -106,7 +93,7 @@ impl Requests {
         number
     }
 
-    /// Queues a publish; returns its number.
+    #[inline]
     pub fn publish(&mut self, id: Option<PacketId>, qos: Qos) -> u32 {
         self.publishes += 1;
         self.acknowledged_once += u32::from(qos == Qos::AtLeastOnce);
@@ -133,7 +120,6 @@ impl Requests {
         waits.then_some(number)
     }
 
-    /// An UNSUBSCRIBE is recorded.
     pub fn unsubscribed(&mut self, number: u32) {
         if let Some((Request::Unsubscribe { waits, .. }, 0)) = self.find(number) {
             *waits = false;
@@ -141,6 +127,7 @@ impl Requests {
     }
 
     /// The request with this number, and the index within it.
+    #[inline]
     fn find(&mut self, number: u32) -> Option<(&mut Request, usize)> {
         let base = self.queue.front()?.0;
         let wanted = number.wrapping_sub(base);
@@ -151,6 +138,7 @@ impl Requests {
     }
 
     /// Sets the outcome of a publish; returns its id and QoS, or `None` if it is not pending.
+    #[inline]
     pub fn published(&mut self, number: u32, came: Reason) -> Option<(Option<PacketId>, Qos)> {
         match self.find(number)? {
             (Request::Publish { id, qos, reason: reason @ None }, 0) => {
@@ -161,47 +149,38 @@ impl Requests {
         }
     }
 
-    /// The filter with this number, if it is pending.
-    pub fn filter(&mut self, number: u32) -> Option<&[u8]> {
+    /// A filter of a SUBSCRIBE, and how many of its filters have no result.
+    fn asked(&mut self, number: u32) -> Option<(&mut Asked, &mut usize)> {
         match self.find(number)? {
-            (Request::Subscribe { filters, .. }, at) => match filters.get(at)? {
-                Asked { filter, reason: None, .. } => Some(filter),
-                _ => None,
-            },
+            (Request::Subscribe { filters, unknown, .. }, at) => Some((filters.get_mut(at)?, unknown)),
             _ => None,
         }
     }
 
-    /// Sets whether a filter includes retained messages.
+    pub fn filter(&mut self, number: u32) -> Option<&[u8]> {
+        let (asked, _) = self.asked(number)?;
+        asked.reason.is_none().then_some(&*asked.filter)
+    }
+
     pub fn set_retained(&mut self, number: u32, retained: bool) {
-        if let Some((Request::Subscribe { filters, .. }, at)) = self.find(number)
-            && let Some(asked) = filters.get_mut(at)
-        {
+        if let Some((asked, _)) = self.asked(number) {
             asked.retained = retained;
         }
     }
 
     /// Marks that some retained messages of a filter are sent later; returns whether the filter includes any.
     pub fn retained_comes_later(&mut self, number: u32) -> bool {
-        let Some((Request::Subscribe { filters, .. }, at)) = self.find(number) else { return false };
-        let Some(asked) = filters.get_mut(at).filter(|asked| asked.retained) else { return false };
+        let Some((asked, _)) = self.asked(number).filter(|(asked, _)| asked.retained) else { return false };
         asked.comes_later = true;
         true
     }
 
-    /// Whether a filter includes retained messages.
     pub fn is_due_retained(&mut self, number: u32) -> bool {
-        match self.find(number) {
-            Some((Request::Subscribe { filters, .. }, at)) => filters.get(at).is_some_and(|it| it.retained),
-            _ => false,
-        }
+        self.asked(number).is_some_and(|(asked, _)| asked.retained)
     }
 
-    /// Sets the result of a filter.
     pub fn granted(&mut self, number: u32, granted: Result<(), Reason>) {
-        if let Some((Request::Subscribe { filters, unknown, .. }, at)) = self.find(number)
-            && let Some(Asked { qos, reason: reason @ None, .. }) = filters.get_mut(at)
-        {
+        if let Some((Asked { qos, reason: reason @ None, .. }, unknown)) = self.asked(number) {
             let as_asked = match qos {
                 Qos::AtMostOnce => Reason::Success,
                 Qos::AtLeastOnce => Reason::GrantedQos1,
@@ -213,6 +192,7 @@ impl Requests {
     }
 
     /// Writes the replies at the front that are complete, unless they are longer than the client accepts.
+    #[inline]
     pub fn pump(&mut self, answers: Answers, out: &mut Vec<u8>) {
         let properties = Properties::default();
         // A publisher keeps publishing, but a subscriber is usually idle from here on.

@@ -6,40 +6,13 @@
 //! Invariant: a snapshot and the events after it, in order, restore the state. Events are numbered, so one
 //! that the snapshot already covers has no effect.
 
-use super::filters::{Filters, Grant, Match};
+use super::filters::Filters;
 use super::intents::Intents;
 use super::opening::LastWill;
 use super::window::{Acknowledged, Window};
-use hubsub_wire::mqtt::{Options, PacketId, Qos, SubscriptionId};
+use hubsub_wire::mqtt::{PacketId, Qos};
 use std::fmt;
 use std::num::NonZeroU64;
-
-/// Identifies a message for the caller, such as a position or an index in a queue.
-pub trait Key: Clone + PartialEq + fmt::Debug + 'static {
-    fn write(&self, out: &mut Vec<u8>);
-
-    /// Decodes one from the front of the bytes; `None` if they are invalid.
-    fn read(from: &mut &[u8]) -> Option<Self>;
-}
-
-/// For sessions that end with their connections.
-impl Key for () {
-    fn write(&self, _: &mut Vec<u8>) {}
-
-    fn read(_: &mut &[u8]) -> Option<()> {
-        Some(())
-    }
-}
-
-impl Key for u64 {
-    fn write(&self, out: &mut Vec<u8>) {
-        super::snapshot::write_number(*self, out);
-    }
-
-    fn read(from: &mut &[u8]) -> Option<u64> {
-        super::snapshot::read_number(from)
-    }
-}
 
 /// Decoding error of a snapshot or an event, with the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,81 +28,43 @@ impl std::error::Error for Damaged {}
 
 /// A change of a session between two snapshots that must be persisted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event<K> {
+pub enum Event {
     /// A message gets this id. Recorded before the message is sent if it has QoS 2.
-    Sent {
-        /// The packet id, used by this message from now on.
-        id: PacketId,
-        /// QoS 1 or 2.
-        qos: Qos,
-        /// The caller's key of the message.
-        key: K,
-    },
+    Sent { id: PacketId, qos: Qos, key: u64 },
     /// The client sent PUBREC. Recorded before PUBREL is sent ([`super::Step::Received`]).
     Received(PacketId),
     /// The client's last acknowledgement of a message arrived. May be recorded at any time.
     Ended(PacketId),
     /// The client's QoS 2 message gets this number. Recorded before it is published.
-    Intended {
-        id: PacketId,
-        /// The number; see [`super::Incoming::intent`].
-        number: u64,
-    },
+    Intended { id: PacketId, number: u64 },
     /// The client sent PUBREL. Recorded before PUBCOMP is sent ([`super::Step::Released`]).
     Released(PacketId),
 }
 
-/// The suspended state of a session; see the module.
 #[derive(Clone, Debug)]
-pub struct SessionState<K> {
-    pub(super) filters: Filters,
+pub struct SessionState {
+    pub filters: Filters,
     /// `None` as long as no message was numbered, as for most clients.
     pub(super) intents: Option<Box<Intents>>,
-    pub(super) window: Window<K>,
+    pub(super) window: Window,
     pub(super) will: Option<Box<LastWill>>,
     /// Session Expiry Interval in s; `u32::MAX` means no expiry.
-    pub(super) expiry_s: u32,
+    pub expiry_s: u32,
     /// When its connection ended, in ms of wall time; `None` while connected.
     pub(super) left_at_ms: Option<NonZeroU64>,
     /// Number of the last event that it covers.
     pub(super) events: u64,
 }
 
-impl<K: Key> SessionState<K> {
-    /// Its subscriptions: filters that are not shared, then shared ones with `$share/` and their group in
-    /// front.
-    pub fn subscriptions(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
-        self.filters.iter()
-    }
-
-    /// How a message is sent that arrives while the client is offline, as [`super::Machine::grant`] defines
-    /// it.
-    #[must_use]
-    pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
-        self.filters.grant(by, topic, is_own)
-    }
-
-    /// How a message for a shared subscription is sent, as [`super::Machine::grant_shared`] defines it.
-    #[must_use]
-    pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
-        self.filters.grant_shared(filter)
-    }
-
+impl SessionState {
     /// Unacknowledged messages, in the order of first delivery: id, QoS, key, whether PUBREC arrived.
-    pub fn unacknowledged(&self) -> impl Iterator<Item = (PacketId, Qos, &K, bool)> {
+    pub fn unacknowledged(&self) -> impl Iterator<Item = (PacketId, Qos, u64, bool)> {
         self.window.iter()
     }
 
-    /// QoS 2 messages of the client that it has not released: id, number, whether they are known to be
-    /// published.
+    /// Its QoS 2 messages that are not released: id, number, whether they are known to be published.
     pub fn unreleased(&self) -> impl Iterator<Item = (PacketId, u64, bool)> {
         self.intents.iter().flat_map(|intents| intents.iter())
-    }
-
-    /// Session Expiry Interval in s; `u32::MAX` means no expiry.
-    #[must_use]
-    pub fn expiry_s(&self) -> u32 {
-        self.expiry_s
     }
 
     /// When its connection ended, in ms of wall time; `None` while connected, or if its process died.
@@ -143,8 +78,7 @@ impl<K: Key> SessionState<K> {
         self.left_at_ms.get_or_insert(since_1970(now_ms));
     }
 
-    /// When it expires if the client does not return, in ms of wall time; `None` if never, or while
-    /// connected.
+    /// When it expires if the client stays away, in ms of wall time; `None` if never, or while connected.
     #[must_use]
     pub fn expires_at_ms(&self) -> Option<u64> {
         let left_at_ms = self.left_at_ms().filter(|_| self.expiry_s < u32::MAX)?;
@@ -159,18 +93,17 @@ impl<K: Key> SessionState<K> {
         Some(self.left_at_ms()?.saturating_add(u64::from(delay_s) * 1000))
     }
 
-    /// Takes its will, to be published now.
     pub fn take_will(&mut self) -> Option<Box<LastWill>> {
         self.will.take()
     }
 
     /// A message that was in flight when the connection ended was published.
     pub fn published(&mut self, intent: u64) {
-        self.intents.iter_mut().for_each(|intents| intents.settle(intent));
+        self.intents.iter_mut().for_each(|intents| intents.settle_carried(intent));
     }
 
     /// Applies the event with this number ([`super::Machine::next_event`]); returns whether it is new.
-    pub fn apply(&mut self, number: u64, event: Event<K>) -> bool {
+    pub fn apply(&mut self, number: u64, event: Event) -> bool {
         if number <= self.events {
             return false;
         }
@@ -178,8 +111,7 @@ impl<K: Key> SessionState<K> {
         match event {
             Event::Sent { id, qos, key } => self.window.sent(id, qos, key),
             Event::Received(id) => match self.window.pubrec(id, false) {
-                // A sent QoS 1 message need not be recorded, so the id may be unused or belong to another
-                // message.
+                // A sent QoS 1 message need not be recorded: the id may be unused or another message's.
                 Acknowledged::Received(_) | Acknowledged::Unknown | Acknowledged::OtherQos => {}
                 Acknowledged::Ended(..) => unreachable!("it did not fail"),
             },

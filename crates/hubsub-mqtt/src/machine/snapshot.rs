@@ -17,8 +17,9 @@
 use super::filters::Filters;
 use super::intents::Intents;
 use super::opening::LastWill;
-use super::session::{Damaged, Event, Key, SessionState, since_1970};
+use super::session::{Damaged, Event, SessionState, since_1970};
 use super::window::{Awaits, Window};
+use crate::reader::{Reader, SHORT, write_bytes, write_number};
 use hubsub_wire::mqtt::{Options, PacketId, Qos, SubscriptionId, topic_filter, topic_name};
 
 const VERSION: u8 = 1;
@@ -33,80 +34,15 @@ const ENDED: u8 = 4;
 const INTENDED: u8 = 5;
 const RELEASED: u8 = 6;
 
-/// Encodes a number for [`read_number`].
-pub(super) fn write_number(number: u64, out: &mut Vec<u8>) {
-    let mut left = number;
-    while left >= 0x80 {
-        out.push(left as u8 | 0x80);
-        left >>= 7;
-    }
-    out.push(left as u8);
-}
-
-/// Decodes a number from the front of the bytes, in its shortest encoding; `None` if they are invalid.
-pub(super) fn read_number(from: &mut &[u8]) -> Option<u64> {
-    let mut number = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = from.split_first()?;
-        *from = rest;
-        let bits = u64::from(byte & 0x7F);
-        if bits << shift >> shift != bits {
-            return None;
-        }
-        number |= bits << shift;
-        if byte < 0x80 {
-            return (byte > 0 || shift == 0).then_some(number);
-        }
-    }
-    None
-}
-
-fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    write_number(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
-}
-
-/// The bytes that are not decoded yet.
-struct Reader<'a>(&'a [u8]);
-
-/// Flag in a will's QoS byte: the will is retained.
 const RETAIN: u8 = 4;
 
-const SHORT: Damaged = Damaged("a field ends behind its record, or is no number");
-
-impl<'a> Reader<'a> {
-    fn number<T: TryFrom<u64>>(&mut self) -> Result<T, Damaged> {
-        read_number(&mut self.0).and_then(|number| T::try_from(number).ok()).ok_or(SHORT)
-    }
-
-    fn byte(&mut self) -> Result<u8, Damaged> {
-        let (&byte, rest) = self.0.split_first().ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(byte)
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8], Damaged> {
-        let length = self.number()?;
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-
-    fn text(&mut self) -> Result<&'a str, Damaged> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Damaged("a text that is not UTF-8"))
-    }
-
+impl Reader<'_> {
     fn id(&mut self) -> Result<PacketId, Damaged> {
         PacketId::new(self.number()?).ok_or(Damaged("a packet identifier of 0"))
     }
-
-    fn key<K: Key>(&mut self) -> Result<K, Damaged> {
-        K::read(&mut self.0).ok_or(Damaged("a message's key"))
-    }
 }
 
-impl<K: Key> SessionState<K> {
-    /// Encodes it as a snapshot.
+impl SessionState {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let left = if self.left_at_ms.is_some() { LEFT } else { 0 };
@@ -133,7 +69,7 @@ impl<K: Key> SessionState<K> {
         for (id, qos, key, is_received) in self.window.iter() {
             write_number(u64::from(id.get()), out);
             out.push(if is_received { Awaits::Pubcomp } else { Awaits::of(qos) } as u8);
-            key.write(out);
+            write_number(key, out);
         }
         if let Some(will) = &self.will {
             encode_will(will, out);
@@ -146,7 +82,7 @@ impl<K: Key> SessionState<K> {
     ///
     /// # Errors
     /// It is invalid, or of a later version.
-    pub fn decode(snapshot: &[u8]) -> Result<SessionState<K>, Damaged> {
+    pub fn decode(snapshot: &[u8]) -> Result<SessionState, Damaged> {
         let (body, checksum) = snapshot.split_last_chunk().ok_or(SHORT)?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
             return Err(Damaged("its checksum is another"));
@@ -187,7 +123,7 @@ impl<K: Key> SessionState<K> {
         for _ in 0..from.number::<usize>()? {
             let id = from.id()?;
             let awaits = Awaits::of_byte(from.byte()?).ok_or(Damaged("what a message awaits"))?;
-            window.restore(id, awaits, from.key()?)?;
+            window.restore(id, awaits, from.number()?)?;
         }
         window.set_last(last)?;
         let will = if flags & WILL != 0 { Some(Box::new(decode_will(&mut from)?)) } else { None };
@@ -224,7 +160,7 @@ fn decode_will(from: &mut Reader<'_>) -> Result<LastWill, Damaged> {
     Ok(LastWill { topic, payload, headers, qos, retain, delay_s })
 }
 
-impl<K: Key> Event<K> {
+impl Event {
     /// Encodes it with its number ([`super::Machine::next_event`]).
     pub fn encode(&self, number: u64, out: &mut Vec<u8>) {
         write_number(number, out);
@@ -239,7 +175,7 @@ impl<K: Key> Event<K> {
         out.push(kind);
         write_number(u64::from(id.get()), out);
         match self {
-            Event::Sent { key, .. } => key.write(out),
+            Event::Sent { key, .. } => write_number(*key, out),
             Event::Intended { number, .. } => write_number(*number, out),
             Event::Received(_) | Event::Ended(_) | Event::Released(_) => {}
         }
@@ -249,13 +185,13 @@ impl<K: Key> Event<K> {
     ///
     /// # Errors
     /// They are invalid.
-    pub fn decode(from: &mut &[u8]) -> Result<(u64, Event<K>), Damaged> {
+    pub fn decode(from: &mut &[u8]) -> Result<(u64, Event), Damaged> {
         let mut left = Reader(from);
         let number = left.number()?;
         let (kind, id) = (left.byte()?, left.id()?);
         let event = match kind {
-            SENT_ONCE => Event::Sent { id, qos: Qos::AtLeastOnce, key: left.key()? },
-            SENT_TWICE => Event::Sent { id, qos: Qos::ExactlyOnce, key: left.key()? },
+            SENT_ONCE => Event::Sent { id, qos: Qos::AtLeastOnce, key: left.number()? },
+            SENT_TWICE => Event::Sent { id, qos: Qos::ExactlyOnce, key: left.number()? },
             RECEIVED => Event::Received(id),
             ENDED => Event::Ended(id),
             INTENDED => Event::Intended { id, number: left.number()? },

@@ -3,26 +3,22 @@
 use hubsub_wire::mqtt::{Filters, Names, PacketId, Properties, Qos, Reason};
 use std::rc::Rc;
 
-/// Why the server ends a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// The reason code of MQTT 5.0.
     pub reason: Reason,
     /// Cause of the end, for logs and people.
     pub what: &'static str,
 }
 
 impl Fault {
-    /// A fault described by the reason's own text.
     #[must_use]
     pub fn of(reason: Reason) -> Fault {
         Fault { reason, what: reason.words() }
     }
 }
 
-/// An instruction to the caller, from one packet.
 #[derive(Debug)]
-pub enum Step<'a, K> {
+pub enum Step<'a> {
     Done,
     /// Publish this message and pass the outcome to [`Machine::published`](super::Machine::published). A QoS
     /// 0 message has no reply: that call is only for one whose outcome was not known at once, after
@@ -31,9 +27,7 @@ pub enum Step<'a, K> {
     /// Subscribe, and pass each result to [`Machine::granted`](super::Machine::granted), numbered from
     /// `first` in order. Some may be [shared](hubsub_wire::mqtt::shared).
     Subscribe {
-        /// At least one filter.
         filters: Filters<'a>,
-        /// Number of the first filter.
         first: u32,
         /// Whether messages to the client must carry their positions from now on.
         wants_positions: bool,
@@ -45,57 +39,43 @@ pub enum Step<'a, K> {
         /// once the session is recorded without them.
         number: Option<u32>,
     },
-    /// A message to the client has ended: PUBACK or PUBCOMP arrived, or the client refused it.
-    /// [`super::Event::Ended`].
+    /// PUBACK or PUBCOMP arrived, or the client refused the message. [`super::Event::Ended`].
     Acknowledged {
-        /// Its packet id, free from now on.
         id: PacketId,
-        /// QoS 1 or 2.
         qos: Qos,
-        /// The caller's key of the message.
-        key: K,
+        key: u64,
     },
     /// Record [`super::Event::Received`], then call [`Machine::recorded`](super::Machine::recorded).
     Received {
-        /// Packet id of the message.
         id: PacketId,
-        /// Number of the waiting PUBREL.
         number: u32,
     },
     /// Record [`super::Event::Released`], then call [`Machine::recorded`](super::Machine::recorded).
     Released {
-        /// Packet id of the client's message.
         id: PacketId,
-        /// Number of the waiting PUBCOMP.
         number: u32,
     },
     /// The client sent DISCONNECT; its will is discarded, unless it requested publication.
     Goodbye,
 }
 
-/// A message of the client.
 #[derive(Debug)]
 pub struct Incoming<'a> {
-    /// Number for its result.
     pub number: u32,
     pub topic: Topic<'a>,
     pub qos: Qos,
-    /// Whether it is a retained message.
     pub retain: bool,
     /// The client's packet id; `None` for QoS 0.
     pub id: Option<PacketId>,
-    /// For QoS 2: its number in the session, the same whenever it is passed again. See
-    /// [`super::Event::Intended`].
+    /// For QoS 2: its number in the session, however often it is passed. See [`super::Event::Intended`].
     pub intent: Option<u64>,
     /// Properties of MQTT 5.0, without alias. See [`super::read_headers`].
     pub properties: Properties<'a>,
     pub payload: &'a [u8],
 }
 
-/// The topic of a packet, literal or from an alias.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Topic<'a> {
-    /// Contained in the packet.
     Said(&'a str),
     /// Set by an earlier packet with the same alias.
     Known(Rc<str>),
@@ -103,6 +83,7 @@ pub enum Topic<'a> {
 
 impl Topic<'_> {
     #[must_use]
+    #[inline]
     pub fn as_str(&self) -> &str {
         match self {
             Topic::Said(topic) => topic,

@@ -1,10 +1,7 @@
 //! Subscriptions of the client: requests, results, and how a matching message is sent.
 
-use super::{Grant, Key, Machine, Match, Step};
-use hubsub_wire::mqtt::{
-    Options, Pair, Property, Qos, Reason, RetainHandling, Subscribe, SubscriptionId, Unsubscribe, rewind,
-    shared,
-};
+use super::{Machine, Step};
+use hubsub_wire::mqtt::{Pair, Property, Reason, RetainHandling, Subscribe, Unsubscribe, rewind, shared};
 
 /// User property of SUBSCRIBE that requests positions of messages, with the value 1.
 const POSITIONS: &str = "hubsub-positions";
@@ -14,42 +11,15 @@ fn without_rewind(filter: &str) -> &str {
     rewind(filter).map_or(filter, |(_, filter)| filter)
 }
 
-impl<K: Key> Machine<K> {
-    /// How a message that matched this subscription is sent; `None` if another subscription delivers it, or
-    /// none does. `is_own`: this client published it.
-    #[must_use]
-    #[inline]
-    pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
-        self.filters.grant(by, topic, is_own)
-    }
-
-    /// The maximum QoS of its subscriptions, if these are few topics and no option affects their messages.
-    #[must_use]
-    pub fn plain_qos(&self) -> Option<Qos> {
-        self.filters.plain_qos()
-    }
-
-    /// How a message that was assigned to this client by a shared subscription is sent; `None` if the client
-    /// has no such subscription. `filter` begins with `$share/`.
-    #[must_use]
-    pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
-        self.filters.grant_shared(filter)
-    }
-
+impl Machine {
     /// Whether a subscription has No Local, or had: then its messages must name it as publisher.
     #[must_use]
+    #[inline]
     pub fn has_no_local(&self) -> bool {
         self.has_no_local
     }
 
-    /// Number of its subscriptions.
-    #[must_use]
-    pub fn subscriptions(&self) -> usize {
-        self.filters.len()
-    }
-
-    /// Confirms a subscription; its reply follows with [`Machine::granted`], once the session is recorded
-    /// with it.
+    /// Confirms a subscription; [`Machine::granted`] replies once the session is recorded with it.
     pub fn confirm(&mut self, number: u32) {
         if let Some(filter) = self.requests.filter(number) {
             self.filters.confirm(filter, number);
@@ -73,8 +43,7 @@ impl<K: Key> Machine<K> {
         self.requests.filter(number).is_some()
     }
 
-    /// The result of a subscription. Returns its filter, if the client must be sent the matching retained
-    /// messages.
+    /// The result of a subscription. Returns its filter, if its retained messages must be sent.
     pub fn granted(
         &mut self,
         number: u32,
@@ -93,25 +62,7 @@ impl<K: Key> Machine<K> {
         due
     }
 
-    /// Its subscriptions: filters that are not shared, then shared ones with `$share/` and their group in
-    /// front.
-    pub fn filters(&self) -> impl Iterator<Item = (&str, Options, Option<SubscriptionId>)> {
-        self.filters.iter()
-    }
-
-    /// The QoS of a subscription, if it exists.
-    #[must_use]
-    pub fn qos_of(&self, filter: &str) -> Option<Qos> {
-        self.filters.qos_of(filter.as_bytes())
-    }
-
-    /// How a retained message is sent for a subscription, if that exists. `is_own`: this client published it.
-    #[must_use]
-    pub fn grant_kept(&self, filter: &[u8], is_own: bool) -> Option<Grant> {
-        self.filters.grant_kept(filter, is_own)
-    }
-
-    pub(super) fn subscribe<'a>(&mut self, subscribe: Subscribe<'a>) -> Step<'a, K> {
+    pub(super) fn subscribe<'a>(&mut self, subscribe: Subscribe<'a>) -> Step<'a> {
         let Subscribe { id, properties, filters } = subscribe;
         let by_id = properties.iter().find_map(|property| match property {
             Property::SubscriptionId(id) => Some(id),
@@ -130,15 +81,14 @@ impl<K: Key> Machine<K> {
                 RetainHandling::SendIfNew => is_new,
                 RetainHandling::DoNotSend => false,
             };
-            // A subscription with a start position reads history instead, and groups share live messages
-            // only.
+            // A start position reads history instead, and groups share live messages only.
             let reads_row = rewind(filter).is_none() && shared(filter).is_none();
             self.requests.set_retained(number, is_due && reads_row);
         }
         Step::Subscribe { filters, first, wants_positions }
     }
 
-    pub(super) fn unsubscribe<'a>(&mut self, unsubscribe: Unsubscribe<'a>, out: &mut Vec<u8>) -> Step<'a, K> {
+    pub(super) fn unsubscribe<'a>(&mut self, unsubscribe: Unsubscribe<'a>, out: &mut Vec<u8>) -> Step<'a> {
         let Unsubscribe { id, filters, .. } = unsubscribe;
         let reason = |was_there| if was_there { Reason::Success } else { Reason::NoSubscriptionExisted };
         let reasons: Vec<u8> = filters

@@ -2,11 +2,11 @@
 
 use super::Machine;
 use super::held::Answer;
-use super::session::{Key, SessionState, since_1970};
+use super::session::{SessionState, since_1970};
 use super::window::Again;
 use hubsub_wire::mqtt::{Packet, PacketId, Qos, Reason};
 
-impl<K: Key> Machine<K> {
+impl Machine {
     /// Records events of this session: PUBREL and PUBCOMP wait for [`Machine::recorded`]. Must be called
     /// before the first event of this connection.
     pub fn record(&mut self) {
@@ -18,13 +18,7 @@ impl<K: Key> Machine<K> {
         self.held = None;
     }
 
-    /// Whether it has a will that is not published.
-    #[must_use]
-    pub fn has_will(&self) -> bool {
-        self.will.is_some()
-    }
-
-    /// Assigns the number of an [event](Event) that has just happened to a recorded session; from 1.
+    /// Assigns the number of an [event](super::Event) that has just happened to a recorded session; from 1.
     pub fn next_event(&mut self) -> u64 {
         let held = self.held.get_or_insert_default();
         held.events += 1;
@@ -53,8 +47,7 @@ impl<K: Key> Machine<K> {
         }
     }
 
-    /// The event of a [`super::Step::Received`] or [`super::Step::Released`] is recorded: the reply goes
-    /// to `out` after those before it.
+    /// The event of a received or released step is recorded: the reply follows those before it.
     pub fn recorded(&mut self, number: u32, out: &mut Vec<u8>) {
         if let Some(held) = &mut self.held {
             held.safe(number);
@@ -77,13 +70,12 @@ impl<K: Key> Machine<K> {
         self.write(&packet, out);
     }
 
-    /// The next message to send again, before new ones: its id and QoS, to be sent with DUP, and its key.
-    /// PUBREL goes to `out` directly. `None` if there is none, or the window is full: then call this again
-    /// after an acknowledgement.
-    pub fn send_again(&mut self, out: &mut Vec<u8>) -> Option<(PacketId, Qos, K)> {
+    /// The next message to send again, with DUP before new ones: id, QoS, key. PUBREL goes to `out` directly.
+    /// `None` if there is none, or until an acknowledgement makes room in the window.
+    pub fn send_again(&mut self, out: &mut Vec<u8>) -> Option<(PacketId, Qos, u64)> {
         loop {
             match self.window.next_again()? {
-                Again::Message(id, qos, key) => return Some((id, qos, key.clone())),
+                Again::Message(id, qos, key) => return Some((id, qos, key)),
                 Again::Release(id) => self.write_answer(Answer::Pubrel, id, out),
             }
         }
@@ -92,7 +84,7 @@ impl<K: Key> Machine<K> {
     /// Ends the connection at this wall time, in ms, and returns the state that outlives it. Unconfirmed
     /// subscriptions do not; the caller ends them.
     #[must_use]
-    pub fn suspend(mut self, now_ms: u64) -> SessionState<K> {
+    pub fn suspend(mut self, now_ms: u64) -> SessionState {
         self.filters.settle();
         self.intents.iter_mut().for_each(|intents| intents.carry());
         let Machine { filters, intents, window, will, expiry_s, held, .. } = self;
@@ -103,7 +95,7 @@ impl<K: Key> Machine<K> {
 
     /// The state for a snapshot of a live connection: the result of [`Machine::suspend`] if it ended now.
     #[must_use]
-    pub fn state(&self) -> SessionState<K> {
+    pub fn state(&self) -> SessionState {
         let mut filters = self.filters.clone();
         filters.settle();
         let mut intents = self.intents.clone();
@@ -120,7 +112,6 @@ impl<K: Key> Machine<K> {
         }
     }
 
-    /// The number of the next request.
     #[must_use]
     pub fn next_request(&self) -> u32 {
         self.requests.number()
@@ -132,10 +123,9 @@ impl<K: Key> Machine<K> {
         self.requests.number_from(next);
     }
 
-    /// Resumes a stored session, before anything else happens on this connection and after all its events are
-    /// recorded: else PUBREL would be sent again for a PUBREC whose event may be lost. Will and expiry are
-    /// those of this connection.
-    pub fn resume(&mut self, session: SessionState<K>) {
+    /// Resumes a stored session, first and after all its events are recorded: else PUBREL would be sent again
+    /// for a PUBREC whose event may be lost. Will and expiry are those of this connection.
+    pub fn resume(&mut self, session: SessionState) {
         let SessionState { filters, mut intents, window, events, .. } = session;
         if let Some(held) = &mut self.held {
             held.events = events;

@@ -10,7 +10,7 @@
 //! sent on this connection have not ended; less than half of the entries, or a few, have ended.
 
 use super::seldom::Seldom;
-use super::session::{Damaged, Key};
+use super::session::Damaged;
 use hubsub_wire::mqtt::{PacketId, Qos};
 use std::collections::VecDeque;
 
@@ -39,21 +39,18 @@ impl Awaits {
     }
 }
 
-/// The result of an acknowledgement.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Acknowledged<K> {
-    /// The message with this QoS and key ended.
-    Ended(Qos, K),
+pub(super) enum Acknowledged {
+    Ended(Qos, u64),
     /// A QoS 2 message must be released; the flag: whether this PUBREC is the first.
     Received(bool),
     /// The id is unused: the message may have been given up.
     Unknown,
-    /// The message has another QoS.
     OtherQos,
 }
 
 #[derive(Clone, Debug)]
-struct Entry<K> {
+struct Entry {
     id: PacketId,
     awaits: Awaits,
     /// Whether it must be sent again on this connection.
@@ -61,32 +58,27 @@ struct Entry<K> {
     /// Whether its message was sent on this connection.
     counts: bool,
     /// `None` once it has ended.
-    key: Option<K>,
+    key: Option<u64>,
 }
 
-/// A packet to send again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Again<'a, K> {
-    /// The message, with DUP.
-    Message(PacketId, Qos, &'a K),
+pub(super) enum Again {
+    Message(PacketId, Qos, u64),
     Release(PacketId),
 }
 
-/// The window of one client; see the module.
 #[derive(Clone, Debug)]
-pub struct Window<K> {
+pub struct Window {
     /// Limit of unacknowledged messages, at least 1.
     size: u16,
-    /// The last id assigned; 0 at first.
     last: u16,
     /// Messages that were sent on this connection and have not ended.
     used: u16,
-    /// Entries that have ended.
     ended: u16,
     /// Entries that must be sent again; none of them is before `again_from`.
     again: u16,
     again_from: u16,
-    entries: Seldom<VecDeque<Entry<K>>>,
+    entries: Seldom<VecDeque<Entry>>,
 }
 
 /// Ended entries that may stay, however few others there are.
@@ -95,10 +87,9 @@ const ENDED_FEW: u16 = 16;
 /// Capacity in entries that an empty window keeps.
 const ROOM_KEPT: usize = 64;
 
-impl<K: Key> Window<K> {
-    /// A window for `size` messages, at least one.
+impl Window {
     #[must_use]
-    pub fn new(size: u16) -> Window<K> {
+    pub fn new(size: u16) -> Window {
         let entries = Seldom::default();
         Window { size: size.max(1), last: 0, used: 0, ended: 0, again: 0, again_from: 0, entries }
     }
@@ -109,7 +100,6 @@ impl<K: Key> Window<K> {
         self.size.into()
     }
 
-    /// Number of unacknowledged messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() - usize::from(self.ended)
@@ -120,7 +110,6 @@ impl<K: Key> Window<K> {
         self.entries.is_empty()
     }
 
-    /// Whether no new message may be sent.
     #[must_use]
     #[inline]
     pub fn is_full(&self) -> bool {
@@ -130,7 +119,8 @@ impl<K: Key> Window<K> {
     }
 
     /// Assigns the id of a QoS 1 or 2 message that is sent now; `None` if the window is full.
-    pub fn send(&mut self, qos: Qos, key: K) -> Option<PacketId> {
+    #[inline]
+    pub fn send(&mut self, qos: Qos, key: u64) -> Option<PacketId> {
         if self.is_full() {
             return None;
         }
@@ -155,14 +145,15 @@ impl<K: Key> Window<K> {
     }
 
     /// Unacknowledged messages in the order of first delivery: id, QoS, key, whether PUBREC arrived.
-    pub fn iter(&self) -> impl Iterator<Item = (PacketId, Qos, &K, bool)> {
+    pub fn iter(&self) -> impl Iterator<Item = (PacketId, Qos, u64, bool)> {
         self.entries.iter().filter_map(|entry| {
-            let key = entry.key.as_ref()?;
+            let key = entry.key?;
             Some((entry.id, entry.awaits.qos(), key, entry.awaits == Awaits::Pubcomp))
         })
     }
 
     /// Index of the message with an id, if it has not ended.
+    #[inline]
     fn find(&self, id: PacketId) -> Option<usize> {
         let front = self.entries.front()?.id;
         let wanted = ahead(front, id);
@@ -174,15 +165,8 @@ impl<K: Key> Window<K> {
         (self.entries[place].awaits != Awaits::Nothing).then_some(place)
     }
 
-    pub(super) fn puback(&mut self, id: PacketId) -> Acknowledged<K> {
-        self.last_word(id, Awaits::Puback)
-    }
-
-    pub(super) fn pubcomp(&mut self, id: PacketId) -> Acknowledged<K> {
-        self.last_word(id, Awaits::Pubcomp)
-    }
-
-    fn last_word(&mut self, id: PacketId, wanted: Awaits) -> Acknowledged<K> {
+    #[inline]
+    pub(super) fn last_word(&mut self, id: PacketId, wanted: Awaits) -> Acknowledged {
         match self.find(id) {
             None => Acknowledged::Unknown,
             Some(place) if self.entries[place].awaits == wanted => self.end(place),
@@ -191,7 +175,7 @@ impl<K: Key> Window<K> {
     }
 
     /// `fails`: the client refuses the message.
-    pub(super) fn pubrec(&mut self, id: PacketId, fails: bool) -> Acknowledged<K> {
+    pub(super) fn pubrec(&mut self, id: PacketId, fails: bool) -> Acknowledged {
         let Some(place) = self.find(id) else { return Acknowledged::Unknown };
         let entry = &mut self.entries[place];
         match entry.awaits {
@@ -206,7 +190,8 @@ impl<K: Key> Window<K> {
         }
     }
 
-    fn end(&mut self, place: usize) -> Acknowledged<K> {
+    #[inline]
+    fn end(&mut self, place: usize) -> Acknowledged {
         let entry = &mut self.entries[place];
         let qos = entry.awaits.qos();
         let key = entry.key.take().expect("only what has ended has none");
@@ -218,7 +203,7 @@ impl<K: Key> Window<K> {
         Acknowledged::Ended(qos, key)
     }
 
-    /// Removes ended entries that need not stay.
+    #[inline]
     fn trim(&mut self) {
         while self.entries.front().is_some_and(|entry| entry.awaits == Awaits::Nothing) {
             self.entries.pop_front();
@@ -235,7 +220,7 @@ impl<K: Key> Window<K> {
     }
 
     /// The next packet to send again; `None` if there is none, or the window has no space for it.
-    pub(super) fn next_again(&mut self) -> Option<Again<'_, K>> {
+    pub(super) fn next_again(&mut self) -> Option<Again> {
         if self.again == 0 {
             return None;
         }
@@ -255,12 +240,12 @@ impl<K: Key> Window<K> {
         // Messages sent on this connection count (section 4.9 of 5.0); a PUBREL does not.
         entry.counts = true;
         self.used += 1;
-        let key = entry.key.as_ref().expect("only what has ended has none");
+        let key = entry.key.expect("only what has ended has none");
         Some(Again::Message(entry.id, entry.awaits.qos(), key))
     }
 
     /// Continues with the unacknowledged messages of an older connection, before any is sent on this one.
-    pub(super) fn go_on(&mut self, before: Window<K>) {
+    pub(super) fn go_on(&mut self, before: Window) {
         let size = self.size;
         *self = Window { size, used: 0, again_from: 0, ..before };
         self.entries.retain(|entry| entry.awaits != Awaits::Nothing);
@@ -271,7 +256,6 @@ impl<K: Key> Window<K> {
         }
     }
 
-    /// The last id assigned; 0 at first.
     pub(super) fn last(&self) -> u16 {
         self.last
     }
@@ -294,7 +278,7 @@ impl<K: Key> Window<K> {
     ///
     /// # Errors
     /// Its id does not follow those in the window.
-    pub(super) fn restore(&mut self, id: PacketId, awaits: Awaits, key: K) -> Result<(), Damaged> {
+    pub(super) fn restore(&mut self, id: PacketId, awaits: Awaits, key: u64) -> Result<(), Damaged> {
         let follows = match (self.entries.front(), self.entries.back()) {
             (Some(front), Some(back)) => ahead(front.id, id) > ahead(front.id, back.id),
             _ => true,
@@ -307,7 +291,7 @@ impl<K: Key> Window<K> {
     }
 
     /// A message was sent with this id, so messages whose ids were reused or skipped before it have ended.
-    pub(super) fn sent(&mut self, id: PacketId, qos: Qos, key: K) {
+    pub(super) fn sent(&mut self, id: PacketId, qos: Qos, key: u64) {
         if let Some(last) = PacketId::new(self.last) {
             // The last assigned id is the farthest: all others are assigned before it is reused.
             let ahead = |id| if id == last { u16::MAX } else { ahead(last, id) };
@@ -321,7 +305,6 @@ impl<K: Key> Window<K> {
     }
 }
 
-/// The id after this one.
 #[inline]
 fn next_id(last: u16) -> PacketId {
     PacketId::new(last.wrapping_add(1)).unwrap_or(PacketId::MIN)
@@ -349,12 +332,12 @@ mod tests {
         for key in 1..65_535 {
             let given = window.send(Qos::AtLeastOnce, key).expect("there is room");
             assert_eq!(u64::from(given.get()), key + 1);
-            assert_eq!(window.puback(given), Acknowledged::Ended(Qos::AtLeastOnce, key));
+            assert_eq!(window.last_word(given, Awaits::Puback), Acknowledged::Ended(Qos::AtLeastOnce, key));
             assert!(window.entries.len() <= usize::from(ENDED_FEW) + 2);
         }
         assert!(window.is_full(), "the next id is the oldest message's");
         assert_eq!(window.send(Qos::AtLeastOnce, 9), None);
-        assert_eq!(window.puback(id(1)), Acknowledged::Ended(Qos::AtLeastOnce, 0));
+        assert_eq!(window.last_word(id(1), Awaits::Puback), Acknowledged::Ended(Qos::AtLeastOnce, 0));
         assert_eq!((window.send(Qos::AtLeastOnce, 9), window.len()), (Some(id(1)), 1));
     }
 
@@ -363,10 +346,13 @@ mod tests {
         let mut window = Window::new(u16::MAX);
         let ids: Vec<PacketId> = (0..100).map(|key| window.send(Qos::AtLeastOnce, key).unwrap()).collect();
         for key in (0..100).filter(|key| key % 3 > 0).rev() {
-            assert_eq!(window.puback(ids[key as usize]), Acknowledged::Ended(Qos::AtLeastOnce, key));
-            assert_eq!(window.puback(ids[key as usize]), Acknowledged::Unknown);
+            assert_eq!(
+                window.last_word(ids[key as usize], Awaits::Puback),
+                Acknowledged::Ended(Qos::AtLeastOnce, key)
+            );
+            assert_eq!(window.last_word(ids[key as usize], Awaits::Puback), Acknowledged::Unknown);
         }
-        let left: Vec<u64> = window.iter().map(|(_, _, &key, _)| key).collect();
+        let left: Vec<u64> = window.iter().map(|(_, _, key, _)| key).collect();
         assert_eq!(left, (0..100).filter(|key| key % 3 == 0).collect::<Vec<u64>>());
         assert!(window.entries.len() <= 2 * window.len() + usize::from(ENDED_FEW));
     }
@@ -384,6 +370,6 @@ mod tests {
         window.sent(id(65_531), Qos::ExactlyOnce, 5);
         assert_eq!(window.iter().map(|(id, ..)| id.get()).collect::<Vec<_>>(), [65_533, 2, 65_531]);
         window.sent(id(65_531), Qos::ExactlyOnce, 6);
-        assert_eq!(window.iter().map(|(_, _, &key, _)| key).collect::<Vec<_>>(), [6], "once around");
+        assert_eq!(window.iter().map(|(_, _, key, _)| key).collect::<Vec<_>>(), [6], "once around");
     }
 }

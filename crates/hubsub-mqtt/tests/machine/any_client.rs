@@ -100,7 +100,7 @@ enum Waits {
 }
 
 struct Client {
-    machine: Machine<u64>,
+    machine: Machine,
     /// With the numbers of their results.
     waiting: VecDeque<(Waits, u32)>,
     /// Most results that may wait.

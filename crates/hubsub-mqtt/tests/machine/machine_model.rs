@@ -89,7 +89,7 @@ fn terms() -> Terms {
 struct World {
     version: Version,
     decoder: Decoder,
-    machine: Machine<u64>,
+    machine: Machine,
     answers: Decoder,
     asked: VecDeque<Asked>,
     /// Ids of unreleased QoS 2 messages; whether they were answered.
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// Checks the server's action for a packet.
-    fn noted(&mut self, packet: Packet<'_>, step: Step<'_, u64>) {
+    fn noted(&mut self, packet: Packet<'_>, step: Step<'_>) {
         match (packet, step) {
             (Packet::Publish(publish), Step::Publish(incoming)) => {
                 assert_eq!((incoming.topic.as_str(), incoming.payload), (publish.topic, publish.payload));

@@ -41,11 +41,11 @@ pub fn list(properties: &[Property<'_>]) -> PropertyList {
     list
 }
 
-pub fn opened(connect: Connect<'_>, terms: &Terms) -> Result<Opened<u64>, Refusal> {
+pub fn opened(connect: Connect<'_>, terms: &Terms) -> Result<Opened, Refusal> {
     Machine::open(&connect, terms, 0, || "given".to_owned())
 }
 
-fn machine(version: Version) -> Machine<u64> {
+fn machine(version: Version) -> Machine {
     let Ok(opened) = opened(connect(version), &terms()) else { panic!("nothing is wrong with it") };
     opened.machine
 }
@@ -59,7 +59,7 @@ fn refused(connect: Connect<'_>, terms: &Terms) -> (Reason, u8) {
 }
 
 /// The instruction for a packet as text, and the immediate output.
-pub fn said(machine: &mut Machine<u64>, packet: Packet<'_>) -> Result<(String, Vec<u8>), Reason> {
+pub fn said(machine: &mut Machine, packet: Packet<'_>) -> Result<(String, Vec<u8>), Reason> {
     let mut out = Vec::new();
     let step = machine.take(packet, 0, &mut out).map_err(|fault| fault.reason)?;
     let words = match step {
@@ -78,7 +78,7 @@ pub fn ack(id: u16) -> Ack<'static> {
     Ack { id: PacketId::new(id).unwrap(), reason: Reason::Success, properties: Properties::default() }
 }
 
-pub fn subscribe(machine: &mut Machine<u64>, filter: &str, options: Options, id: Option<u32>) -> u32 {
+pub fn subscribe(machine: &mut Machine, filter: &str, options: Options, id: Option<u32>) -> u32 {
     let mut raw = Vec::new();
     Filters::push(&mut raw, filter, options).unwrap();
     let properties = list(
@@ -93,7 +93,7 @@ pub fn subscribe(machine: &mut Machine<u64>, filter: &str, options: Options, id:
     first
 }
 
-pub fn subscribed(machine: &mut Machine<u64>, filter: &str, options: Options, id: Option<u32>) {
+pub fn subscribed(machine: &mut Machine, filter: &str, options: Options, id: Option<u32>) {
     let number = subscribe(machine, filter, options, id);
     machine.granted(number, Ok(()), &mut Vec::new());
 }
@@ -103,8 +103,8 @@ pub fn of_qos(qos: Qos) -> Options {
 }
 
 /// QoS and identifiers with which a message is sent.
-fn granted(machine: &Machine<u64>, by: Match<'_>, topic: &str) -> Option<(Qos, Vec<u32>)> {
-    let Grant { qos, ids, .. } = machine.grant(by, topic.as_bytes(), false)?;
+fn granted(machine: &Machine, by: Match<'_>, topic: &str) -> Option<(Qos, Vec<u32>)> {
+    let Grant { qos, ids, .. } = machine.filters.grant(by, topic.as_bytes(), false)?;
     Some((qos, ids.into_iter().map(SubscriptionId::get).collect()))
 }
 
@@ -186,7 +186,7 @@ fn messages_above_the_receive_maximum_end_the_connection_or_are_counted() {
 
 #[test]
 fn an_alias_stands_for_the_topic_that_it_was_given_with() {
-    let with = |machine: &mut Machine<u64>, topic: &'static str, alias: u16| {
+    let with = |machine: &mut Machine, topic: &'static str, alias: u16| {
         let properties = list(&[Property::TopicAlias(alias)]);
         let packet = Publish { topic, properties: properties.as_properties(), ..publish(Qos::AtMostOnce, 0) };
         said(machine, Packet::Publish(packet)).map(|(words, _)| words)
@@ -228,21 +228,21 @@ fn what_topics_kept_is_due_as_the_subscription_says_and_comes_by_its_options() {
     assert_eq!(due("b/#", RetainHandling::SendIfNew), is_due("b/#"));
     assert_eq!(due("b/#", RetainHandling::SendIfNew), None);
     assert_eq!(due("$share/g/a", RetainHandling::Send), None);
-    let grant = one.grant_kept(b"b/#", true).unwrap();
+    let grant = one.filters.grant_kept(b"b/#", true).unwrap();
     assert_eq!((grant.qos, grant.ids.len(), grant.retain), (Qos::AtLeastOnce, 1, true));
-    assert_eq!(one.grant_kept(b"c", false), None, "nobody asked for it");
+    assert_eq!(one.filters.grant_kept(b"c", false), None, "nobody asked for it");
     let number = subscribe(&mut one, "c", Options { no_local: true, ..Options::default() }, None);
     assert!(one.granted(number, Err(Reason::NotAuthorized), &mut Vec::new()).is_none(), "it is refused");
-    assert_eq!(one.grant_kept(b"c", false), None);
+    assert_eq!(one.filters.grant_kept(b"c", false), None);
 }
 
 #[test]
 fn a_message_bears_retain_where_a_subscription_wants_to_know() {
     let mut one = machine(V5);
     subscribed(&mut one, "t", Options::default(), None);
-    assert!(!one.grant(Match::Topic, b"t", false).unwrap().retain);
+    assert!(!one.filters.grant(Match::Topic, b"t", false).unwrap().retain);
     subscribed(&mut one, "#", Options { retain_as_published: true, ..Options::default() }, None);
-    assert!(one.grant(Match::Topic, b"t", false).unwrap().retain);
+    assert!(one.filters.grant(Match::Topic, b"t", false).unwrap().retain);
 }
 
 #[test]
@@ -353,10 +353,10 @@ fn a_subscription_counts_from_its_confirmation_and_other_options_replace_it() {
     assert_eq!(granted(&m, Match::Filter(b"#"), "t"), None);
     subscribed(&mut m, "t", of_qos(Qos::ExactlyOnce), Some(7));
     assert_eq!(granted(&m, Match::Topic, "t"), Some((Qos::ExactlyOnce, vec![7])));
-    assert_eq!(m.subscriptions(), 2);
+    assert_eq!(m.filters.len(), 2);
     let number = subscribe(&mut m, "u", of_qos(Qos::AtMostOnce), None);
     m.granted(number, Err(Reason::NotAuthorized), &mut Vec::new());
-    assert_eq!(m.subscriptions(), 2, "a refused one is none");
+    assert_eq!(m.filters.len(), 2, "a refused one is none");
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn many_subscriptions_are_found_and_ended_like_few() {
     let mut m = machine(V5);
     for i in 0..20 {
         subscribed(&mut m, &format!("t/{i}"), of_qos(Qos::AtLeastOnce), Some(i + 1));
-        assert_eq!(m.subscriptions(), i as usize + 1);
+        assert_eq!(m.filters.len(), i as usize + 1);
     }
     for i in 0..20 {
         assert_eq!(granted(&m, Match::Topic, &format!("t/{i}")), Some((Qos::AtLeastOnce, vec![i + 1])));
@@ -378,7 +378,7 @@ fn many_subscriptions_are_found_and_ended_like_few() {
         filters: Names::new(&raw).unwrap(),
     };
     let (_, out) = said(&mut m, Packet::Unsubscribe(packet)).unwrap();
-    assert_eq!((m.subscriptions(), &out[5..]), (0, &[0; 20][..]));
+    assert_eq!((m.filters.len(), &out[5..]), (0, &[0; 20][..]));
 }
 
 #[test]
@@ -388,10 +388,10 @@ fn own_messages_stay_away_where_the_client_wants_it() {
     assert!(!m.has_no_local());
     subscribed(&mut m, "#", Options { no_local: true, ..of_qos(Qos::ExactlyOnce) }, Some(2));
     assert!(m.has_no_local());
-    let own = m.grant(Match::Topic, b"t", true).expect("one of them takes it");
+    let own = m.filters.grant(Match::Topic, b"t", true).expect("one of them takes it");
     assert_eq!((own.qos, own.ids.len()), (Qos::AtMostOnce, 1));
-    assert_eq!(m.grant(Match::Filter(b"#"), b"u", true), None);
-    assert!(m.grant(Match::Filter(b"#"), b"u", false).is_some());
+    assert_eq!(m.filters.grant(Match::Filter(b"#"), b"u", true), None);
+    assert!(m.filters.grant(Match::Filter(b"#"), b"u", false).is_some());
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn an_end_says_whether_there_was_a_subscription() {
     let packet = Unsubscribe { id, properties, filters: Names::new(&raw).unwrap() };
     let (_, out) = said(&mut m, Packet::Unsubscribe(packet)).unwrap();
     assert_eq!(out, [0xB0, 7, 0, 1, 0, 0, 0, 0x11, 0x11]);
-    assert_eq!(m.subscriptions(), 0);
+    assert_eq!(m.filters.len(), 0);
 }
 
 #[test]

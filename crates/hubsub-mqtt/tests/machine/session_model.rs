@@ -93,7 +93,7 @@ struct Publishing {
 /// A connection: its packets in flight, and the limit of unacknowledged messages to the client.
 struct Wire {
     version: Version,
-    machine: Machine<u64>,
+    machine: Machine,
     decoder: Decoder,
     answers: Decoder,
     to_server: VecDeque<Vec<u8>>,
@@ -124,7 +124,7 @@ struct World {
     /// Whether the session is recorded, so that it outlives a process.
     is_recorded: bool,
     wire: Option<Wire>,
-    kept: Option<SessionState<u64>>,
+    kept: Option<SessionState>,
     device: Device,
     /// Keys that were not sent yet.
     queue: VecDeque<(u64, Qos)>,
@@ -132,7 +132,7 @@ struct World {
     snapshot: Vec<u8>,
     recorded: Vec<u8>,
     /// Unrecorded events, and the action that waits for them on the connection of this number.
-    events: VecDeque<(usize, u64, Event<u64>, Then)>,
+    events: VecDeque<(usize, u64, Event, Then)>,
     connection: usize,
     publishing: Vec<(usize, Publishing)>,
     published: BTreeMap<u64, u64>,
@@ -282,7 +282,7 @@ impl World {
     }
 
     /// The state that a new process restores from the snapshot and the events.
-    fn recovered(&self, with: &[(u64, Event<u64>)]) -> SessionState<u64> {
+    fn recovered(&self, with: &[(u64, Event)]) -> SessionState {
         let mut state = SessionState::decode(&self.snapshot).expect("it is whole");
         let mut left = &self.recorded[..];
         while !left.is_empty() {
@@ -317,7 +317,7 @@ impl World {
             let recovered = self.recovered(&[]);
             for (_, _, _, then) in self.events.drain(..).rev() {
                 if let Then::Send(_, qos, key) = then
-                    && !recovered.unacknowledged().any(|(_, _, other, _)| *other == key)
+                    && !recovered.unacknowledged().any(|(_, _, other, _)| other == key)
                 {
                     self.queue.push_front((key, qos));
                 }

@@ -16,7 +16,7 @@ fn asks(expiry_s: u32) -> PropertyList {
 }
 
 /// A connection whose session outlives it.
-pub fn resumable(receive_max: u16) -> Machine<u64> {
+pub fn resumable(receive_max: u16) -> Machine {
     let told = list(&[Property::SessionExpiry(60), Property::ReceiveMaximum(receive_max)]);
     let connect = Connect { clean_start: false, properties: told.as_properties(), ..connect(V5) };
     let Ok(opened) = opened(connect, &lasting()) else { panic!("it is taken in") };
@@ -111,7 +111,7 @@ fn who_comes_back_has_the_will_and_the_expiry_of_the_new_connection() {
 
 #[test]
 fn a_goodbye_may_change_how_long_the_session_lasts() {
-    let bye = |machine: &mut Machine<u64>, seconds: u32| {
+    let bye = |machine: &mut Machine, seconds: u32| {
         let expiry = asks(seconds);
         let properties = expiry.as_properties();
         said(machine, Packet::Disconnect(Disconnect { reason: Reason::Success, properties })).map(|_| ())
@@ -119,7 +119,7 @@ fn a_goodbye_may_change_how_long_the_session_lasts() {
     for (seconds, granted) in [(0, 0), (7, 7), (5000, 1000)] {
         let mut machine = resumable(5);
         assert_eq!(bye(&mut machine, seconds), Ok(()));
-        assert_eq!(machine.suspend(0).expiry_s(), granted);
+        assert_eq!(machine.suspend(0).expiry_s, granted);
     }
     let Ok(Opened { machine: mut ends, .. }) = opened(connect(V5), &lasting()) else { panic!() };
     assert_eq!(bye(&mut ends, 7), Err(Reason::ProtocolError));
@@ -136,7 +136,7 @@ fn what_was_not_acknowledged_is_sent_again_in_order_and_within_the_window() {
     said(&mut first, Packet::Puback(ack(ids[3]))).unwrap();
     let mut back = resumable(2);
     back.resume(first.suspend(0));
-    let again = |machine: &mut Machine<u64>| {
+    let again = |machine: &mut Machine| {
         let mut out = Vec::new();
         let sent: Vec<(u16, u64)> =
             std::iter::from_fn(|| machine.send_again(&mut out)).map(|(id, _, key)| (id.get(), key)).collect();
@@ -207,7 +207,7 @@ fn who_ends_subscriptions_is_told_once_that_is_recorded() {
     machine.record();
     let number = subscribe(&mut machine, "t", of_qos(Qos::AtLeastOnce), None);
     machine.confirm(number);
-    assert_eq!(machine.state().subscriptions().count(), 1, "a snapshot has it before its client is told");
+    assert_eq!(machine.state().filters.iter().count(), 1, "a snapshot has it before its client is told");
     let mut out = Vec::new();
     machine.granted(number, Ok(()), &mut out);
     assert_eq!(out[0], 0x90);
@@ -221,14 +221,14 @@ fn who_ends_subscriptions_is_told_once_that_is_recorded() {
     else {
         panic!("it has a number")
     };
-    assert_eq!((machine.state().subscriptions().count(), machine.pending(), &out[..]), (0, 1, &[][..]));
+    assert_eq!((machine.state().filters.iter().count(), machine.pending(), &out[..]), (0, 1, &[][..]));
     machine.unsubscribed(number, &mut out);
     assert_eq!((machine.pending(), &out[..]), (0, &[0xB0, 4, 0, 1, 0, 0][..]));
 }
 
 #[test]
 fn a_message_of_qos_2_keeps_its_number_over_connections() {
-    let number = |machine: &mut Machine<u64>, id: u16| {
+    let number = |machine: &mut Machine, id: u16| {
         let mut out = Vec::new();
         match machine.take(Packet::Publish(publish(Qos::ExactlyOnce, id)), 0, &mut out).unwrap() {
             Step::Publish(incoming) => Ok((incoming.number, incoming.intent.expect("it is of QoS 2"))),
@@ -286,42 +286,42 @@ fn subscriptions_go_on_as_they_were_and_those_that_were_not_confirmed_do_not() {
     subscribe(&mut first, "#", of_qos(Qos::AtLeastOnce), None);
     let mut bytes = Vec::new();
     first.suspend(0).encode(&mut bytes);
-    let state = SessionState::<u64>::decode(&bytes).unwrap();
-    let names: Vec<&str> = state.subscriptions().map(|(filter, ..)| filter).collect();
+    let state = SessionState::decode(&bytes).unwrap();
+    let names: Vec<&str> = state.filters.iter().map(|(filter, ..)| filter).collect();
     assert_eq!(names, ["t", "b/#", "a/+", "$share/g/t"]);
     let mut back = resumable(9);
     back.resume(state);
-    assert_eq!((back.subscriptions(), back.has_no_local()), (4, true));
+    assert_eq!((back.filters.len(), back.has_no_local()), (4, true));
     let by = |grant: Option<Grant>| grant.map(|grant| (grant.qos, grant.ids.len()));
-    assert_eq!(by(back.grant(Match::Topic, b"t", false)), Some((Qos::AtLeastOnce, 1)));
-    assert_eq!(by(back.grant(Match::Topic, b"t", true)), None);
-    assert_eq!(by(back.grant(Match::Filter(b"a/+"), b"a/b", false)), Some((Qos::ExactlyOnce, 1)));
+    assert_eq!(by(back.filters.grant(Match::Topic, b"t", false)), Some((Qos::AtLeastOnce, 1)));
+    assert_eq!(by(back.filters.grant(Match::Topic, b"t", true)), None);
+    assert_eq!(by(back.filters.grant(Match::Filter(b"a/+"), b"a/b", false)), Some((Qos::ExactlyOnce, 1)));
 }
 
 #[test]
 fn a_shared_subscription_stands_apart() {
     let mut machine = resumable(9);
     subscribed(&mut machine, "$share/g/t", of_qos(Qos::ExactlyOnce), Some(7));
-    assert_eq!(machine.grant(Match::Topic, b"t", false), None);
-    let grant = machine.grant_shared(b"$share/g/t").expect("it has it");
+    assert_eq!(machine.filters.grant(Match::Topic, b"t", false), None);
+    let grant = machine.filters.grant_shared(b"$share/g/t").expect("it has it");
     assert_eq!((grant.qos, grant.ids.len()), (Qos::ExactlyOnce, 1));
-    assert_eq!(machine.grant_shared(b"$share/h/t"), None);
+    assert_eq!(machine.filters.grant_shared(b"$share/h/t"), None);
     subscribed(&mut machine, "t", of_qos(Qos::AtMostOnce), None);
     assert_eq!(
-        (machine.subscriptions(), machine.grant(Match::Topic, b"t", false).unwrap().ids.len()),
+        (machine.filters.len(), machine.filters.grant(Match::Topic, b"t", false).unwrap().ids.len()),
         (2, 0)
     );
     let number = subscribe(&mut machine, "$share/g/u", of_qos(Qos::AtLeastOnce), None);
     let mut out = Vec::new();
     machine.granted(number, Err(Reason::SharedSubscriptionsNotSupported), &mut out);
-    assert_eq!((out[0], machine.grant_shared(b"$share/g/u")), (0x90, None));
+    assert_eq!((out[0], machine.filters.grant_shared(b"$share/g/u")), (0x90, None));
     let mut raw = Vec::new();
     ["$share/g/t", "$share/g/u"].iter().for_each(|filter| Names::push(&mut raw, filter).unwrap());
     let (id, properties) = (PacketId::MIN, Properties::default());
     let packet = Unsubscribe { id, properties, filters: Names::new(&raw).unwrap() };
     let (_, out) = said(&mut machine, Packet::Unsubscribe(packet)).unwrap();
     assert_eq!(out, [0xB0, 5, 0, 1, 0, 0, 0x11]);
-    assert_eq!(machine.subscriptions(), 1);
+    assert_eq!(machine.filters.len(), 1);
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn a_message_whose_outcome_comes_late_is_not_published_again() {
 fn what_comes_late_of_an_older_connections_request_answers_none_of_the_new_one() {
     let mut out = Vec::new();
     let mut before = resumable(9);
-    let asked = |machine: &mut Machine<u64>, id: u16, out: &mut Vec<u8>| {
+    let asked = |machine: &mut Machine, id: u16, out: &mut Vec<u8>| {
         let message = publish(Qos::AtLeastOnce, id);
         match machine.take(Packet::Publish(message), 0, out) {
             Ok(Step::Publish(incoming)) => incoming.number,
@@ -415,7 +415,7 @@ fn what_comes_late_of_an_older_connections_request_answers_none_of_the_new_one()
 
 #[test]
 fn a_subscription_of_an_older_connection_is_not_waited_for() {
-    let asks = |machine: &mut Machine<u64>| subscribe(machine, "a", of_qos(Qos::AtLeastOnce), None);
+    let asks = |machine: &mut Machine| subscribe(machine, "a", of_qos(Qos::AtLeastOnce), None);
     let mut before = resumable(9);
     let older = asks(&mut before);
     assert!(before.waits_for(older));

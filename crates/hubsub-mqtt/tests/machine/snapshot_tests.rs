@@ -14,7 +14,7 @@ fn a_session_can_go_to_another_thread() {
 }
 
 /// A session with one subscription.
-fn small() -> SessionState<u64> {
+fn small() -> SessionState {
     let mut machine = resumable(9);
     subscribed(
         &mut machine,
@@ -31,19 +31,19 @@ fn the_snapshot_of_a_small_session_is_small_and_any_damage_is_found() {
     small().encode(&mut bytes);
     assert!(bytes.len() <= 100, "{}", bytes.len());
     for at in 0..bytes.len() {
-        assert!(SessionState::<u64>::decode(&bytes[..at]).is_err(), "the first {at} bytes");
+        assert!(SessionState::decode(&bytes[..at]).is_err(), "the first {at} bytes");
         for flip in [1, 0x80, 0xFF] {
             let mut other = bytes.clone();
             other[at] ^= flip;
-            assert!(SessionState::<u64>::decode(&other).is_err(), "{flip} at {at}");
+            assert!(SessionState::decode(&other).is_err(), "{flip} at {at}");
         }
     }
     bytes.push(0);
-    let error = SessionState::<u64>::decode(&bytes).unwrap_err();
+    let error = SessionState::decode(&bytes).unwrap_err();
     assert_eq!(error.to_string(), "damaged record of a session: its checksum is another");
 }
 
-fn event() -> impl Strategy<Value = Event<u64>> {
+fn event() -> impl Strategy<Value = Event> {
     let id = || prop_oneof![1..9_u16, 65_530..=65_535_u16].prop_map(|id| PacketId::new(id).unwrap());
     let qos = prop_oneof![Just(Qos::AtLeastOnce), Just(Qos::ExactlyOnce)];
     prop_oneof![
@@ -87,17 +87,17 @@ proptest! {
         prop_assert_eq!(left.len(), 0);
         let mut bytes = Vec::new();
         state.encode(&mut bytes);
-        let decoded = SessionState::<u64>::decode(&bytes).unwrap();
-        let subscriptions = |state: &SessionState<u64>| {
+        let decoded = SessionState::decode(&bytes).unwrap();
+        let subscriptions = |state: &SessionState| {
             let mut all: Vec<_> =
-                state.subscriptions().map(|(filter, options, id)| (filter.to_owned(), options.qos, id)).collect();
+                state.filters.iter().map(|(filter, options, id)| (filter.to_owned(), options.qos, id)).collect();
             all.sort();
             all
         };
         prop_assert_eq!(subscriptions(&decoded), subscriptions(&state));
-        let wild = |state: &SessionState<u64>| {
+        let wild = |state: &SessionState| {
             let is_wild = |filter: &&str| filter.contains(['+', '#']);
-            state.subscriptions().map(|row| row.0).filter(is_wild).map(str::to_owned).collect::<Vec<_>>()
+            state.filters.iter().map(|row| row.0).filter(is_wild).map(str::to_owned).collect::<Vec<_>>()
         };
         prop_assert_eq!(wild(&decoded), wild(&state), "their order decides by which a message comes");
         prop_assert_eq!(decoded.expires_at_ms(), state.expires_at_ms());
@@ -113,13 +113,13 @@ proptest! {
             let mut willing = opened(Connect { will: Some(will), ..connect(V5) }, &lasting()).ok().unwrap().machine.suspend(0);
             bytes.clear();
             willing.encode(&mut bytes);
-            prop_assert_eq!(SessionState::<u64>::decode(&bytes).unwrap().take_will(), willing.take_will());
+            prop_assert_eq!(SessionState::decode(&bytes).unwrap().take_will(), willing.take_will());
         }
     }
 
     #[test]
     fn garbage_is_refused_and_not_feared(garbage in any::<Vec<u8>>()) {
-        let _ = Event::<u64>::decode(&mut &garbage[..]);
-        prop_assert!(SessionState::<u64>::decode(&garbage).is_err());
+        let _ = Event::decode(&mut &garbage[..]);
+        prop_assert!(SessionState::decode(&garbage).is_err());
     }
 }

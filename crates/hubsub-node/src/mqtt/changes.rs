@@ -53,7 +53,7 @@ pub fn snapshot_timer(ctx: &mut Ctx, key: ConnKey) {
 }
 
 /// Adds an event to the entry of this turn; `wait` is completed by it.
-pub(super) fn record_event(io: &mut Io, key: ConnKey, event: &Event<u64>, wait: Wait) {
+pub(super) fn record_event(io: &mut Io, key: ConnKey, event: &Event, wait: Wait) {
     let Some(client) = client_mut(io, key) else { return };
     let number = client.machine.next_event();
     if let Some(persistence) = client.session.as_mut().and_then(|session| session.persistence.as_mut()) {

@@ -54,9 +54,9 @@ pub(super) fn with_client<R>(
     let client = conn.session.mqtt_mut()?;
     let arena = &mut io.arenas[usize::from(REPLIES)];
     let start = arena.len();
-    io.states.mqtt.subscriptions -= client.machine.subscriptions();
+    io.states.mqtt.subscriptions -= client.machine.filters.len();
     let acted = act(client, arena);
-    io.states.mqtt.subscriptions += client.machine.subscriptions();
+    io.states.mqtt.subscriptions += client.machine.filters.len();
     if arena.len() > start {
         io.metrics.mqtt_packets_sent_total.add(packets(&arena[start..]));
         conn.output.get_or_insert_with(|| io.pool.pop().unwrap_or_default());

@@ -57,7 +57,7 @@ pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, connect: &Connect<'_>, packet: 
             let mut session = None;
             let has_session = machine.session_expiry_s() > 0;
             // This session ends with its connection; it is persisted only for its will.
-            let is_recorded = records && io.info.mqtt.records_wills && machine.has_will();
+            let is_recorded = records && io.info.mqtt.records_wills && machine.will.is_some();
             if has_session || is_recorded {
                 let persistence = records.then(|| Box::new(Persistence::new(claims::new_token(io))));
                 session = Some(Box::new(Session::new(persistence, 0)));

@@ -66,7 +66,7 @@ pub(super) fn subscribes(ctx: &mut Ctx, key: ConnKey, topic: &str, request: Opti
 /// A client is connected: its session's presence subscriptions and memberships resume.
 pub(super) fn back(ctx: &mut Ctx, key: ConnKey) {
     let Some(client) = client_ref(&ctx.io, key) else { return };
-    let filters: Vec<String> = client.machine.filters().map(|(filter, ..)| filter.to_owned()).collect();
+    let filters: Vec<String> = client.machine.filters.iter().map(|(filter, ..)| filter.to_owned()).collect();
     for filter in filters {
         if filter.starts_with(PRESENCE) {
             // A watch that is now refused is not reported.
@@ -83,7 +83,7 @@ pub(super) fn back(ctx: &mut Ctx, key: ConnKey) {
 /// Sends a client the members of a room (`is_state`: as a retained message) or a change, with QoS 0.
 pub fn send_members(io: &mut Io, key: ConnKey, topic: &str, payload: &[u8], is_state: bool) {
     let Some(client) = client_ref(io, key) else { return };
-    let Some(mut grant) = client.machine.grant_kept(topic.as_bytes(), false) else { return };
+    let Some(mut grant) = client.machine.filters.grant_kept(topic.as_bytes(), false) else { return };
     grant.qos = Qos::AtMostOnce;
     grant.retain = is_state;
     let content = Content {

@@ -55,6 +55,6 @@ pub(super) fn filters_of(ctx: &Ctx, offline: &OfflineSession) -> Vec<Box<str>> {
         |filter: &str| cursors.is_some_and(|cursors| session_cursors::is_resumed(ctx, cursors, filter));
     // Presence is sent once the client is connected.
     let waits = |filter: &str| filter.starts_with(members::PRESENCE) || has_cursor(filter);
-    let filters = offline.state.subscriptions().map(|(filter, ..)| filter);
+    let filters = offline.state.filters.iter().map(|(filter, ..)| filter);
     filters.filter(|filter| !waits(filter)).map(Box::from).collect()
 }

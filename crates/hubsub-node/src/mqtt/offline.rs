@@ -20,7 +20,7 @@ pub(super) fn resume(io: &mut Io, key: ConnKey, client: &mut Client) -> bool {
     let Some(offline) = io.states.mqtt.sessions.remove(key) else { return false };
     io.states.mqtt.sessions.connected += usize::from(client.session.is_none());
     offline.resume(client);
-    io.states.mqtt.subscriptions += client.machine.subscriptions();
+    io.states.mqtt.subscriptions += client.machine.filters.len();
     io.output_bytes += client.pending.bytes();
     io.states.mqtt.show_sessions(&io.metrics);
     true

@@ -38,7 +38,7 @@ pub fn go_on(ctx: &mut Ctx) {
 /// Continues waiting reads in order, within the rate limit.
 fn go_on_paced(ctx: &mut Ctx) {
     while has_room_for_page(&mut ctx.io)
-        && let Some(key) = ctx.io.states.mqtt.rows_pace.next_waiting()
+        && let Some(key) = ctx.io.states.mqtt.rows_pace.waiting.pop_front()
     {
         if let Some(reads) = reads_of(&mut ctx.io, key) {
             reads.go_on();
@@ -158,7 +158,7 @@ fn act(ctx: &mut Ctx, key: ConnKey, answer: Answer) {
 pub fn read_unread(ctx: &mut Ctx) {
     for key in ctx.io.states.mqtt.unread.iter().copied().collect::<Vec<_>>() {
         if let Some(Client { machine, reads: Some(reads), .. }) = client_mut(&mut ctx.io, key) {
-            let is_subscribed = |filter: &[u8]| machine.grant_kept(filter, false).is_some();
+            let is_subscribed = |filter: &[u8]| machine.filters.grant_kept(filter, false).is_some();
             reads.retry_unread(is_subscribed, |hub| ctx.broker.row_hub_is_away(hub));
         }
         read_on(ctx, key);
@@ -196,7 +196,7 @@ fn may_read_entries(io: &mut Io, key: ConnKey) -> bool {
     }
     let Some(reads) = reads_of(io, key) else { return false };
     if reads.wait() {
-        io.states.mqtt.rows_pace.wait(key);
+        io.states.mqtt.rows_pace.waiting.push_back(key);
     }
     false
 }
@@ -219,7 +219,7 @@ fn send_entry(io: &mut Io, key: ConnKey, filter: &[u8], row: &Record) {
     let Some(conn) = io.conns.get(key).filter(|conn| !conn.is_closing()) else { return };
     let Some(client) = conn.session.mqtt() else { return };
     let is_own = is_publisher(&row.publisher, client.machine.client_id());
-    let Some(mut grant) = client.machine.grant_kept(filter, is_own) else { return };
+    let Some(mut grant) = client.machine.filters.grant_kept(filter, is_own) else { return };
     let Some(kept) = Kept::of(row).filter(|_| !is_expired(row, now_us)) else { return };
     let Ok(topic) = topic_name(kept.topic) else {
         io.metrics.mqtt_unsent_total.add(1);

@@ -16,7 +16,7 @@ use hubsub_types::ConnKey;
 /// will is published.
 pub fn gone(ctx: &mut Ctx, key: ConnKey, mut client: Box<Client>, outlives: bool) {
     ctx.io.states.mqtt.clients -= 1;
-    ctx.io.states.mqtt.subscriptions -= client.machine.subscriptions();
+    ctx.io.states.mqtt.subscriptions -= client.machine.filters.len();
     ctx.io.output_bytes -= client.pending.bytes();
     ctx.io.states.mqtt.sessions.connected -= usize::from(client.session.is_some());
     ctx.io.states.mqtt.long_messages.remove(key);

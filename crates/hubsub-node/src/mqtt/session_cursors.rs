@@ -126,8 +126,8 @@ fn start_wildcards(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, 
         cursors.start_hubs(&ends);
     }
     for (number, filter) in waiting {
-        let wants =
-            client_mut(&mut ctx.io, key).is_some_and(|client| client.machine.qos_of(&filter).is_some());
+        let wants = client_mut(&mut ctx.io, key)
+            .is_some_and(|client| client.machine.filters.qos_of(filter.as_bytes()).is_some());
         let outcome = if wants {
             let ticket = ticket(&ctx.io, key, number);
             let pattern = filter_pattern(filter.as_bytes());
@@ -169,7 +169,12 @@ pub(super) fn unsubscribed(ctx: &mut Ctx, key: ConnKey, filter: &str) {
 /// Removes the hub cursors of a session without wildcards.
 fn drop_unused_hub_cursors(ctx: &mut Ctx, key: ConnKey) {
     let Some(client) = client_mut(&mut ctx.io, key) else { return };
-    if client.machine.filters().any(|(filter, options, _)| is_wild(filter) && options.qos > Qos::AtMostOnce) {
+    if client
+        .machine
+        .filters
+        .iter()
+        .any(|(filter, options, _)| is_wild(filter) && options.qos > Qos::AtMostOnce)
+    {
         return;
     }
     let Some(cursors) = cursors(ctx, key) else { return };
@@ -218,7 +223,7 @@ fn detached(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, ErrorCo
         return;
     }
     let Some(offline) = ctx.io.states.mqtt.sessions.get_mut(key) else { return };
-    let filters = offline.state.subscriptions().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
+    let filters = offline.state.filters.iter().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
         ctx.broker.unsubscribe_pattern(key, &pattern, &mut ctx.io);
@@ -267,7 +272,7 @@ pub(super) fn resume(ctx: &mut Ctx, key: ConnKey) -> i64 {
         return later;
     }
     let Some(client) = client_mut(&mut ctx.io, key) else { return later };
-    let filters = client.machine.filters().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
+    let filters = client.machine.filters.iter().map(|(filter, ..)| filter).filter(|filter| is_wild(filter));
     let patterns: Vec<Vec<u8>> = filters.map(|filter| filter_pattern(filter.as_bytes())).collect();
     for pattern in patterns {
         match ctx.broker.resume_pattern(ticket, key, &pattern, &mut ctx.io) {

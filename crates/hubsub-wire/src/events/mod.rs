@@ -8,9 +8,6 @@
 //!
 //! ```
 //!
-//! - [`EventsRequest`]: a request for the events of a topic, with its start position
-//! - [`write_record`], [`write_gap`], [`write_place`], [`HEARTBEAT`]: the items of a stream
-//!
 //! Invariants: a record is exactly one event, whatever it contains. A client resumes from the id of its last
 //! event, so no missing record goes unreported.
 
@@ -21,13 +18,11 @@ pub use request::{EventsRequest, topic_of};
 use crate::phoenix::{Payload, is_reserved, word, write_payload};
 use hubsub_types::Position;
 
-/// Content type of the response.
 pub const CONTENT_TYPE: &str = "text/event-stream";
 
 /// A comment sent when the stream is idle, so that both ends see that the other is alive.
 pub const HEARTBEAT: &[u8] = b":\n\n";
 
-/// The event that reports missing records.
 pub const GAP: &str = "gap";
 
 /// The event of a record, from its header `event`: `message` if that is missing, empty, not one line, or an
@@ -58,8 +53,7 @@ pub fn write_record(out: &mut Vec<u8>, position: Position, event: &str, payload:
     out.extend_from_slice(b"\n\n");
 }
 
-/// Appends a gap: the missing records `from` to `to`; without `to` the room has a new epoch. The stream
-/// continues after `goes_on`.
+/// Appends a gap: records `from` to `to`, or a new epoch. The stream continues after `goes_on`.
 pub fn write_gap(out: &mut Vec<u8>, from: Position, to: Option<Position>, goes_on: Position) {
     write_head(out, goes_on, GAP);
     let to = to.map_or_else(|| "null".to_owned(), |to| format!("\"{to}\""));

@@ -8,7 +8,6 @@
 use crate::http::{Refusal, Request, query};
 use crate::phoenix::Start;
 
-/// The path before and after the room's name.
 const AROUND: (&str, &str) = ("/v1/rooms/", "/events");
 
 /// A parsed request. The caller validates the token.
@@ -18,7 +17,6 @@ pub struct EventsRequest {
     pub topic: Vec<u8>,
     /// From `Last-Event-ID`, which browsers send when they reconnect; else from the query.
     pub start: Start,
-    /// Token from the query, if any.
     pub token: Option<String>,
 }
 

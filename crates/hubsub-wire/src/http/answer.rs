@@ -1,16 +1,13 @@
 //! HTTP responses.
 
-/// A response with a complete body.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<'a> {
-    /// Code and phrase of the status line.
     pub status: &'a str,
     /// Type of the body; empty if there is none.
     pub content_type: &'a str,
     /// Further header fields, each with its line end.
     pub fields: &'a str,
     pub body: &'a [u8],
-    /// Whether the connection closes after it.
     pub is_last: bool,
 }
 

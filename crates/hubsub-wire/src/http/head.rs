@@ -19,7 +19,6 @@ pub(crate) struct Head<'a> {
     pub len: usize,
 }
 
-/// Why a head is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeadFlaw {
     TooLarge,
@@ -58,12 +57,10 @@ impl<'a> Head<'a> {
         Some(Head { first, fields, len })
     }
 
-    /// Method and target of a request's start line.
     pub fn request_line(&self) -> Option<(&'a str, &'a str)> {
         self.first.strip_suffix(" HTTP/1.1")?.split_once(' ').filter(|(_, target)| !target.contains(' '))
     }
 
-    /// Values of the fields with that name, in order.
     pub fn values(&self, name: &'static str) -> impl Iterator<Item = &'a str> {
         let fields = self.fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
         fields.filter_map(|field| from_utf8(field.value).ok())

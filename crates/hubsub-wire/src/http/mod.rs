@@ -1,10 +1,6 @@
 //! The part of HTTP/1.1 (RFC 9112) that the WebSocket listener supports besides WebSockets, sans-I/O:
 //! requests in, responses out.
 //!
-//! - [`Request`]: the head of a request; a body of a declared length follows
-//! - [`query`]: decoding of queries and paths
-//! - [`Answer`]: encoding of status, fields and body; [`refusal`]: error responses
-//!
 //! Invariants: a head is parsed strictly once it is complete, and has at most [`HEAD_BYTES_MAX`] bytes; no
 //! input panics.
 

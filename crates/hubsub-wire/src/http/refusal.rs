@@ -2,8 +2,7 @@
 
 use super::head::HeadFlaw;
 
-/// Makes an enum of a table of refusals: name, code and phrase of the status line, stable code, text, and a
-/// hint, which may be empty.
+/// Makes an enum of a table: name, status code and phrase, stable code, text, and a hint, perhaps empty.
 macro_rules! refusals {
     (#[doc = $what:literal] $of:ident; $($name:ident $status:literal $code:literal $message:literal $hint:literal;)+) => {
         #[doc = $what]
@@ -11,10 +10,8 @@ macro_rules! refusals {
         pub enum $of { $(#[doc = $message] $name,)+ }
 
         impl $of {
-            /// All of them, for tests that iterate over them.
             pub const ALL: &'static [$of] = &[$($of::$name,)+];
 
-            /// Code and phrase of the status line.
             #[must_use]
             pub fn status(self) -> &'static str {
                 match self { $($of::$name => $status,)+ }
@@ -36,8 +33,7 @@ macro_rules! refusals {
                 match self { $($of::$name => $message,)+ }
             }
 
-            /// Appends the response, with further fields, each with its line end; the connection must be
-            /// closed after it.
+            /// Appends the response, with further field lines; the connection must be closed after it.
             fn write_with(self, out: &mut Vec<u8>, fields: &str) {
                 let error = (self.code(), self.message(), self.hint());
                 $crate::http::write_error(out, self.status(), fields, error);

@@ -3,22 +3,16 @@
 use super::head::Head;
 use super::refusal::Refusal;
 
-/// A request, as far as its head defines it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
-    /// Its method, in capitals.
     pub method: &'a str,
     /// Without the query; begins with `/`.
     pub path: &'a str,
-    /// After the `?`; empty if there is none.
     pub query: &'a str,
-    /// The server's name in the request.
     pub host: &'a str,
     /// Origin of the page in a browser; `None` for other clients.
     pub origin: Option<&'a str>,
-    /// Length of the head in bytes.
     pub len: usize,
-    /// Length of the body after it.
     pub body_bytes: u64,
     head: Head<'a>,
 }
@@ -61,7 +55,6 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Parses a length: digits only.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

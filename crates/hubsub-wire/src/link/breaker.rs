@@ -13,26 +13,21 @@
 
 use super::{LinkLimits, Refusal};
 
-/// State of a breaker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// New or reset: dialing is allowed.
     Closed,
-    /// Dialing is not allowed before this time.
+    /// Dialing is not allowed before this monotonic time.
     Open {
-        /// Monotonic time in µs.
         until_us: u64,
     },
-    /// Dialing is in progress.
     HalfOpen,
-    /// The link is up since this time.
+    /// The link is up since this monotonic time.
     Up {
-        /// Monotonic time in µs.
         since_us: u64,
     },
 }
 
-/// The breaker of one link of a peer.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     state: State,
@@ -77,7 +72,6 @@ impl Breaker {
         may
     }
 
-    /// The link is up.
     pub fn up(&mut self, now_us: u64) {
         self.state = State::Up { since_us: now_us };
     }

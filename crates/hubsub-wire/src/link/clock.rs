@@ -10,18 +10,15 @@ use super::Now;
 /// Number of latest samples of which the best is used.
 const SAMPLES: usize = 8;
 
-/// The measured offset of a peer's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offset {
     /// How far the peer's clock is ahead, in µs.
     pub offset_us: i64,
     /// Greatest error if both directions took the measured times, in µs.
     pub error_us: u64,
-    /// Round trip of the sample, in µs.
     pub round_trip_us: u64,
 }
 
-/// Estimates the offset from the latest samples.
 #[derive(Clone, Default, Debug)]
 pub struct Clock {
     samples: [Option<Offset>; SAMPLES],
@@ -43,7 +40,6 @@ impl Clock {
         self.next = (self.next + 1) % SAMPLES;
     }
 
-    /// The best of the latest samples.
     #[must_use]
     pub fn offset(&self) -> Option<Offset> {
         self.samples.iter().flatten().min_by_key(|sample| sample.round_trip_us).copied()

@@ -13,9 +13,7 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    /// No credit until the peer grants some.
     pub const NONE: Credit = Credit { sent: 0, limit: 0 };
-    /// For a lane without credit limit.
     pub const ENDLESS: Credit = Credit { sent: 0, limit: u64::MAX };
 
     pub fn is_left(&self) -> bool {
@@ -39,12 +37,10 @@ pub(super) struct Window {
     size: u64,
     received: u64,
     handled: u64,
-    /// The last total sent to the peer.
     granted: u64,
 }
 
 impl Window {
-    /// A window without any grant yet.
     pub fn new(size: u64) -> Window {
         Window { size, received: 0, handled: 0, granted: 0 }
     }
@@ -57,19 +53,16 @@ impl Window {
         may
     }
 
-    /// The owner has handled this many bytes.
     pub fn handle(&mut self, bytes: usize) {
         self.handled += bytes as u64;
         debug_assert!(self.handled <= self.received, "more is handled than came");
     }
 
-    /// Whether to grant more: at least half of the window was handled since the last grant. More frequent
-    /// grants would waste frames.
+    /// Whether half of the window was handled since the last grant; more grants would waste frames.
     pub fn is_due(&self) -> bool {
         2 * (self.handled + self.size - self.granted) >= self.size
     }
 
-    /// The total to send to the peer now.
     pub fn grant(&mut self) -> u64 {
         self.granted = self.handled + self.size;
         self.granted

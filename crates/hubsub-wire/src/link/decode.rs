@@ -5,27 +5,18 @@ use super::frame::Frame;
 use hubsub_message::frame::LENGTH_BYTES;
 use hubsub_message::{Flaw, FrameError, Reader};
 
-/// The item at the start of the input.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Decoded<'a> {
-    /// A frame in the first `bytes` bytes.
-    Frame {
-        frame: Frame<'a>,
-        /// Bytes to remove before the next call.
-        bytes: usize,
-    },
-    /// An incomplete frame, possibly empty.
-    Incomplete {
-        /// Length of input that the next call needs.
-        needed: usize,
-    },
+    /// A frame in the first `bytes` bytes, to be removed before the next call.
+    Frame { frame: Frame<'a>, bytes: usize },
+    /// An incomplete frame, possibly empty: the next call needs this much input.
+    Incomplete { needed: usize },
 }
 
 /// A complete frame whose body is not decoded yet.
 pub(super) struct Raw<'a> {
     pub code: u8,
     body: &'a [u8],
-    /// Length of the whole frame.
     pub bytes: usize,
 }
 

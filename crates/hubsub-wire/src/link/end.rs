@@ -1,36 +1,39 @@
 //! Why a link ended.
 
 use super::{FrameError, Lane, Refusal};
-use std::fmt;
 
-/// Why a link ended. Nothing more is read; the remaining output is sent to the peer, then the connection is
-/// closed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Why a link ended. Nothing more is read; the connection closes after the remaining output.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum End {
-    /// The peer sent Bye.
+    /// The peer sent Bye, with an explanation for people.
+    #[error("the peer said goodbye: {text}")]
     Bye {
         /// Whether its process stops; else only this link ends.
         stopping: bool,
-        /// The peer's explanation for people.
         text: Box<str>,
     },
     /// This side sent Bye, or the link has reported its end before.
+    #[error("this node said goodbye")]
     Left,
     /// The connection ended without Bye: the peer may be dead.
+    #[error("the connection ended without a goodbye")]
     Eof,
     /// Nothing was received from the peer for `silence_ms`.
+    #[error("the peer was silent for too long")]
     Silent,
-    /// This side refused the peer.
+    #[error("refused: {1}")]
     Refused(Refusal, Box<str>),
     /// The peer refused this side; `None` for a reason that this version does not know.
+    #[error("refused by the peer: {1}")]
     RefusedByPeer(Option<Refusal>, Box<str>),
-    /// The input was no valid frame.
+    #[error("{0}")]
     Bad(FrameError),
-    /// A frame arrived that is not allowed there.
+    #[error("frame out of place: {0}")]
     OutOfPlace(&'static str),
-    /// A frame arrived without credit.
+    #[error("frame without credit in lane: {0:?}")]
     WithoutCredit(Lane),
     /// A limit for one peer was exceeded; the text names it.
+    #[error("more than there is room for of one peer: {0}")]
     Crowding(&'static str),
 }
 
@@ -42,23 +45,6 @@ impl End {
             End::Refused(refusal, _) => Some(*refusal),
             End::RefusedByPeer(refusal, _) => *refusal,
             _ => None,
-        }
-    }
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            End::Bye { text, .. } => write!(f, "the peer said goodbye: {text}"),
-            End::Left => f.write_str("this node said goodbye"),
-            End::Eof => f.write_str("the connection ended without a goodbye"),
-            End::Silent => f.write_str("the peer was silent for too long"),
-            End::Refused(_, text) => write!(f, "refused: {text}"),
-            End::RefusedByPeer(_, text) => write!(f, "refused by the peer: {text}"),
-            End::Bad(error) => error.fmt(f),
-            End::OutOfPlace(name) => write!(f, "frame out of place: {name}"),
-            End::Crowding(what) => write!(f, "more than there is room for of one peer: {what}"),
-            End::WithoutCredit(lane) => write!(f, "frame without credit in lane: {lane:?}"),
         }
     }
 }

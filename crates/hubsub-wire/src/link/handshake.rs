@@ -28,9 +28,7 @@ use std::sync::Arc;
 
 /// Protocol versions that this build supports.
 pub const VERSIONS: RangeInclusive<u16> = 1..=1;
-/// Longest cluster id, in bytes.
 pub const CLUSTER_BYTES_MAX: usize = 64;
-/// Longest node name, in bytes.
 pub const NODE_BYTES_MAX: usize = 255;
 
 /// The secret shared by the nodes of a cluster. It is never logged.
@@ -51,8 +49,7 @@ impl Secret {
         mac
     }
 
-    /// Proof of knowing the secret, for a peer that knows it, too. The coordinator's nodes also use it, with
-    /// labels of their own.
+    /// Proof of knowing the secret. The coordinator's nodes also use it, with labels of their own.
     #[must_use]
     pub fn prove(&self, label: &str, frames: &[u8]) -> [u8; 32] {
         self.mac(label, frames).finalize().into_bytes().into()
@@ -74,12 +71,10 @@ impl std::fmt::Debug for Secret {
 const DIALER: &str = "hubsub link 1 dialer\0";
 const ACCEPTOR: &str = "hubsub link 1 acceptor\0";
 
-/// Identity of this node.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub cluster: Box<str>,
     pub node: Box<str>,
-    /// Issued when the node registered.
     pub incarnation: u64,
     /// Number of shards, at least one.
     pub shards: u16,
@@ -101,7 +96,6 @@ impl Identity {
         self
     }
 
-    /// Checks that the peer and this node are compatible.
     fn meet(
         &self,
         cluster: &str,
@@ -131,29 +125,22 @@ impl Identity {
     }
 }
 
-/// The peer, and the agreed parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
     pub node: Box<str>,
-    /// Issued at the peer's registration.
     pub incarnation: u64,
-    /// Number of the peer's shards.
     pub shards: u16,
     /// Index of the link in the pair: it belongs to the shard of this number.
     pub link: u16,
-    /// Number of links of the pair.
     pub links: u16,
-    /// The agreed protocol version.
     pub version: u16,
 }
 
 /// A refusal, with an explanation for people.
 pub type Refused = (Refusal, Box<str>);
 
-/// Progress of the handshake.
 #[derive(Debug)]
 pub enum Step {
-    /// The peer's next frame is awaited.
     Waiting,
     /// The peer has proved itself: the acceptor's owner calls `welcome`, or refuses it.
     Proved(Peer),
@@ -163,19 +150,20 @@ pub enum Step {
 
 #[derive(Debug)]
 enum State {
-    /// The acceptor waits for Hello.
-    Hello { nonce: [u8; 32] },
+    Hello {
+        nonce: [u8; 32],
+    },
     /// Dialer, before Challenge: the link's index, and the expected node, if known.
-    Challenge { link: u16, expected: Option<Box<str>> },
-    /// The acceptor waits for Proof.
+    Challenge {
+        link: u16,
+        expected: Option<Box<str>>,
+    },
     Proof(Peer),
     /// Acceptor: its owner decides.
     Deciding(Peer),
-    /// The dialer waits for Welcome.
     Welcome(Peer),
 }
 
-/// One end of a handshake.
 #[derive(Debug)]
 pub struct Handshake {
     identity: Arc<Identity>,
@@ -282,20 +270,9 @@ impl Handshake {
     }
 }
 
-/// Checks that need no proof.
 fn check_hello(own: &Identity, hello: Frame<'_>) -> Result<Peer, Refused> {
-    let Frame::Hello {
-        magic,
-        version_min,
-        version_max,
-        cluster,
-        node,
-        incarnation,
-        shards,
-        link,
-        nonce: _,
-        more: _,
-    } = hello
+    let Frame::Hello { magic, version_min, version_max, cluster, node, incarnation, shards, link, .. } =
+        hello
     else {
         unreachable!("called with a hello")
     };

@@ -1,18 +1,14 @@
 //! All limits of a link, by name, with reasons.
 
-/// Longest frame before both sides have proved the secret, in bytes. A Hello with the longest names is 379
-/// bytes.
+/// Longest frame before both sides have proved the secret, in bytes; a Hello has at most 379.
 pub const HANDSHAKE_FRAME_BYTES_MAX: usize = 1_024;
 
 /// The limits of a link; times in ms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkLimits {
-    /// Longest frame in bytes, including its length: the largest record that a client may publish, with names
-    /// and headers.
+    /// Longest frame in bytes: the largest record that a client may publish, with names and headers.
     pub frame_bytes_max: usize,
-    /// Time from connect to welcome.
     pub handshake_ms: u64,
-    /// Interval between two pings.
     pub heartbeat_ms: u64,
     /// Silence after which a peer is suspected: four pings were lost or late.
     pub suspect_ms: u64,
@@ -32,7 +28,6 @@ pub struct LinkLimits {
     pub output_bytes_max: usize,
     /// Wait before the second attempt to dial; it doubles from there.
     pub redial_ms_min: u64,
-    /// Longest wait between two attempts.
     pub redial_ms_max: u64,
     /// Uptime of a link after which the next wait is the shortest again.
     pub stable_ms: u64,

@@ -19,7 +19,6 @@ use std::sync::Arc;
 /// Longest text in a Bye or a Refuse, in bytes; longer ones are truncated.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// The event at the start of the input.
 #[derive(PartialEq, Debug)]
 pub enum Next<'a> {
     /// A frame for the owner, which calls `handled` with its lane and bytes after handling it.
@@ -34,7 +33,6 @@ pub enum Next<'a> {
     Incomplete(usize),
 }
 
-/// A peer's status in a pong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// When the ping was sent, on this node's monotonic clock, in µs.
@@ -50,7 +48,6 @@ enum Phase {
     Over,
 }
 
-/// One end of a link.
 #[derive(Debug)]
 pub struct Link {
     phase: Phase,
@@ -61,15 +58,12 @@ pub struct Link {
     reads_in: Window,
     /// When the handshake began. All times are this node's monotonic µs.
     started_us: u64,
-    /// When bytes were last received.
     heard_us: u64,
-    /// When the next ping is due.
     ping_at_us: u64,
     /// When `tick` reported the suspicion; reset when bytes arrive.
     suspected_us: Option<u64>,
     /// From the peer's last ping or pong.
     peer_status: Status,
-    /// Its last pong, until the owner takes it.
     answer: Option<Answer>,
     /// Whether it sent a ping since the last [`Link::take_ping`].
     is_pinged: bool,
@@ -123,8 +117,7 @@ impl Link {
         self.suspected_us.take().is_some()
     }
 
-    /// Handles the start of the input. After anything but `Incomplete` the owner removes its bytes and calls
-    /// again.
+    /// Handles the start of the input. Unless `Incomplete`, the owner removes its bytes and calls again.
     ///
     /// # Errors
     /// The link has ended.
@@ -159,7 +152,6 @@ impl Link {
         if is_up { self.take(frame, bytes, now) } else { self.shake(frame, &input[..bytes], now) }
     }
 
-    /// Ends the link over a frame that is invalid.
     fn bad(&mut self, is_up: bool, error: FrameError) -> End {
         if is_up {
             self.fail(End::Bad(error))
@@ -267,7 +259,6 @@ impl Link {
         }
     }
 
-    /// Sends a broker's message, or queues it.
     pub fn send_message(&mut self, message: &NodeMessage) -> Sent {
         let index = message.lane().index().expect("brokers do not send frames of the link itself");
         match self.phase {
@@ -276,8 +267,7 @@ impl Link {
         }
     }
 
-    /// Whether a frame of this lane would be sent at once. If not, a leader sends this node no records, and
-    /// lets it catch up.
+    /// Whether a frame of this lane is sent at once; else a leader lets this node catch up.
     #[must_use]
     pub fn flows(&self, lane: Lane) -> bool {
         matches!(self.phase, Phase::Up(_)) && lane.index().is_some_and(|index| self.out.passes(index))
@@ -295,13 +285,11 @@ impl Link {
         }
     }
 
-    /// Bytes to write to the socket.
     #[must_use]
     pub fn output(&self) -> &[u8] {
         self.out.as_slice()
     }
 
-    /// The socket accepted this many bytes of the output.
     pub fn written(&mut self, bytes: usize) {
         self.out.written(bytes);
     }
@@ -374,7 +362,6 @@ impl Link {
         End::Left
     }
 
-    /// The connection has ended.
     pub fn eof(&mut self) -> End {
         self.over();
         End::Eof
@@ -399,7 +386,6 @@ impl Link {
         self.out.close();
     }
 
-    /// The peer, once the link is up.
     #[must_use]
     pub fn peer(&self) -> Option<&Peer> {
         if let Phase::Up(peer) = &self.phase { Some(peer) } else { None }
@@ -410,7 +396,6 @@ impl Link {
         self.out.status = status;
     }
 
-    /// The status in the peer's last ping or pong.
     #[must_use]
     pub fn peer_status(&self) -> Status {
         self.peer_status
@@ -426,7 +411,6 @@ impl Link {
         std::mem::take(&mut self.is_pinged).then_some(self.peer_status)
     }
 
-    /// Whether the peer is suspected.
     #[must_use]
     pub fn is_suspected(&self) -> bool {
         self.suspected_us.is_some()
@@ -438,7 +422,6 @@ impl Link {
         self.heard_us
     }
 
-    /// Offset of the peer's clock, once known.
     #[must_use]
     pub fn offset(&self) -> Option<Offset> {
         self.clock.offset()

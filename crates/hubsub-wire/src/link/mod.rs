@@ -1,13 +1,6 @@
 //! The protocol between two nodes over a link, sans-I/O: bytes and the time in; frames, bytes and results
 //! out. No socket, no clock, no randomness of its own. See docs/protocol/link.md.
 //!
-//! - [`frame`]: all frames; the messages of brokers among them are defined in `hubsub_message`
-//! - [`handshake`]: authentication: cluster, versions, and mutual proof of the secret
-//! - [`machine`]: one link: heartbeats, suspicion, credit, queues, Bye
-//! - [`breaker`]: when a peer is dialed again
-//! - [`roster`]: one link per peer, even if it dials twice
-//! - [`clock`]: offset of a peer's clock
-//!
 //! Invariants:
 //!
 //! 1. Nothing is allocated for a frame before its length was checked. Frames of the link and of control
@@ -50,10 +43,8 @@ pub use outbox::{Counters, Sent};
 pub use parts::{Payload, Status};
 pub use roster::{Admission, Roster};
 
-/// The time of an event, given by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
-    /// Monotonic time in µs.
     pub mono_us: u64,
     /// Wall time in µs since 1970.
     pub wall_us: u64,

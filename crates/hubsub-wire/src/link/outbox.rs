@@ -12,12 +12,9 @@ use super::parts::Status;
 use super::queue::Queue;
 use hubsub_message::NodeMessage;
 
-/// Result of sending a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// It is in the output.
     Out,
-    /// It waits for output or credit.
     Queued,
     /// Its lane is full, the frame is too long, or the link is not up: it was dropped and counted.
     Refused,
@@ -28,19 +25,12 @@ pub enum Sent {
 pub struct Counters {
     /// Frames received, counted when complete.
     pub frames_in: u64,
-    /// Bytes of the frames received.
     pub bytes_in: u64,
-    /// Bytes accepted by the socket.
     pub bytes_out: u64,
-    /// Frames accepted for sending, by lane.
     pub sent: [u64; 3],
-    /// Bytes of these frames, by lane.
     pub sent_bytes: [u64; 3],
-    /// Frames that were refused, by lane.
     pub refused: [u64; 3],
-    /// Bytes queued when the link ended.
     pub dropped_bytes: u64,
-    /// How often the peer was suspected.
     pub suspicions: u64,
 }
 
@@ -85,9 +75,7 @@ pub(super) struct Outbox {
     reads_first: bool,
     /// When the ping was due, on this node's monotonic clock, in µs.
     ping_owed: Option<u64>,
-    /// Stamp of the ping, and when it arrived.
     pong_owed: Option<(u64, u64)>,
-    /// Totals of live and reads.
     credit_owed: Option<(u64, u64)>,
     /// Total output up to the end of the last ping: no other ping follows before it is written.
     ping_end: u64,
@@ -130,7 +118,6 @@ impl Outbox {
         self.put(index, place, |out| frame.encode(out))
     }
 
-    /// As `send`, for a broker's message.
     pub fn send_message(&mut self, message: &NodeMessage, index: usize) -> Sent {
         self.put(index, index, |out| message.encode(out))
     }
@@ -180,7 +167,6 @@ impl Outbox {
         frame.encode(self.output.end());
     }
 
-    /// Sends encoded frames of the handshake.
     pub fn say_encoded(&mut self, frames: &[u8]) {
         self.output.extend(frames);
     }
@@ -200,14 +186,12 @@ impl Outbox {
         self.fill();
     }
 
-    /// Applies credit granted by the peer.
     pub fn raise(&mut self, live: u64, reads: u64) {
         self.lanes[LIVE].credit.raise(live);
         self.lanes[READS].credit.raise(reads);
         self.fill();
     }
 
-    /// The socket accepted this many bytes.
     pub fn written(&mut self, bytes: usize) {
         self.output.advance(bytes);
         self.counters.bytes_out += bytes as u64;
@@ -223,14 +207,12 @@ impl Outbox {
         }
     }
 
-    /// Bytes in the output, then in each lane.
     pub fn waiting(&self) -> [usize; 4] {
         let [urgent, live, reads, control] = &self.lanes;
         [self.output.len(), urgent.queue.len() + control.queue.len(), live.queue.len(), reads.queue.len()]
     }
 
-    /// Moves queued frames into the output while there is space: the link's internal frames, urgent ones,
-    /// then live and reads in turn.
+    /// Fills the output: the link's internal frames, urgent ones, then live and reads in turn.
     fn fill(&mut self) {
         while self.output.len() < self.output_bytes_max {
             let (first, second) = if self.reads_first { (READS, LIVE) } else { (LIVE, READS) };

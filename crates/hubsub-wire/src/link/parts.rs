@@ -6,7 +6,6 @@ use hubsub_message::{Field, Flaw, Reader};
 /// A node's status in each ping and pong. Numbers are encoded like lengths, since they are small.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
-    /// Version of the room classes that it has.
     pub classes: u64,
     /// The controller term that it acts under, until that expires; 0: it is no controller.
     pub controller_term: u64,
@@ -39,7 +38,6 @@ impl Field<'_> for Status {
     }
 }
 
-/// The rest of the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Payload<'a>(pub &'a [u8]);
 

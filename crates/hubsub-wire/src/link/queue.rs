@@ -26,17 +26,14 @@ impl Queue {
         &self.bytes[self.at..]
     }
 
-    /// The buffer, to append a frame.
     pub fn end(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Removes the last `bytes`.
     pub fn undo(&mut self, bytes: usize) {
         self.bytes.truncate(self.bytes.len() - bytes);
     }
 
-    /// Appends bytes of frames.
     pub fn extend(&mut self, frames: &[u8]) {
         self.bytes.extend_from_slice(frames);
     }
@@ -47,7 +44,6 @@ impl Queue {
         Some(&waiting[..LENGTH_BYTES + u32::from_le_bytes(*length) as usize])
     }
 
-    /// Removes bytes from the front.
     pub fn advance(&mut self, bytes: usize) {
         self.at += bytes;
         assert!(self.at <= self.bytes.len(), "more is taken than waits");

@@ -4,7 +4,6 @@
 use super::{Peer, Refusal};
 use std::collections::HashMap;
 
-/// The peers with a link to this shard.
 #[derive(Clone, Default, Debug)]
 pub struct Roster {
     peers: HashMap<Box<str>, Entry>,
@@ -16,10 +15,8 @@ struct Entry {
     is_suspected: bool,
 }
 
-/// Result of admitting a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// There is no other link to it.
     Fresh,
     /// There is one, of this incarnation, which must be closed.
     Replaces(u64),
@@ -44,7 +41,6 @@ impl Roster {
         Ok(Admission::Replaces(std::mem::replace(old, entry).incarnation))
     }
 
-    /// A peer is suspected, or no longer.
     pub fn suspect(&mut self, peer: &Peer, is_suspected: bool) {
         if let Some(entry) = self.peers.get_mut(&peer.node)
             && entry.incarnation == peer.incarnation

@@ -7,41 +7,31 @@ use super::packet::{PacketId, Peer, Version};
 use super::property::{Place, Properties, Property};
 use super::reason::{Carrier, Reason};
 
-/// The server's reply to CONNECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connack<'a> {
     /// Whether an older session resumes; false if the connection is refused. 3.1 does not have it.
     pub session_present: bool,
-    /// Success, or why the connection is refused.
     pub reason: Reason,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 
-/// PUBACK, PUBREC, PUBREL or PUBCOMP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack<'a> {
-    /// Packet id of the message.
     pub id: PacketId,
     /// Reason of 5.0; success before.
     pub reason: Reason,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 
-/// The end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disconnect<'a> {
     /// Success (a normal end) before 5.0.
     pub reason: Reason,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 
-/// A step of enhanced authentication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Auth<'a> {
-    /// The next step, or success.
     pub reason: Reason,
     /// They include the method, unless the packet only reports success.
     pub properties: Properties<'a>,

@@ -20,10 +20,8 @@ const WILL: u8 = 0x04;
 const CLEAN: u8 = 0x02;
 const RESERVED: u8 = 0x01;
 
-/// The content of CONNECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connect<'a> {
-    /// MQTT version of the connection.
     pub version: Version,
     /// Whether an older session is discarded; before 5.0 also this one at its end.
     pub clean_start: bool,
@@ -35,19 +33,15 @@ pub struct Connect<'a> {
     pub will: Option<Will<'a>>,
     pub user_name: Option<&'a str>,
     pub password: Option<&'a [u8]>,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
 }
 
-/// The will message in CONNECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Will<'a> {
-    /// A valid topic name without wildcards.
     pub topic: &'a str,
     /// At most 65,535 bytes.
     pub payload: &'a [u8],
     pub qos: Qos,
-    /// Whether it is retained.
     pub retain: bool,
     /// Include the delay; empty before 5.0.
     pub properties: Properties<'a>,
@@ -74,21 +68,16 @@ impl<'a> Connect<'a> {
         }
         let qos = Qos::from_bits(will_bits).ok_or(Flaw::QosThree)?;
         let keep_alive_s = Field::read(&mut from)?;
-        let properties_of = |from: &mut Reader<'a>, place| match version {
-            Version::V5 => Properties::read(from, place),
-            _ => Ok(Properties::default()),
-        };
-        let properties = properties_of(&mut from, Place::CONNECT)?;
+        let properties = Properties::read_of(version, &mut from, Place::CONNECT)?;
         let client_id = Field::read(&mut from)?;
         let mut will = None;
         if has(WILL) {
-            let properties = properties_of(&mut from, Place::WILL)?;
+            let properties = Properties::read_of(version, &mut from, Place::WILL)?;
             let topic = topic_name(Field::read(&mut from)?)?;
             let payload = Field::read(&mut from)?;
             will = Some(Will { topic, payload, qos, retain: has(WILL_RETAIN), properties });
         }
-        // In 3.1 the packet's length takes precedence over its flags: a missing name or password counts as
-        // none.
+        // In 3.1 the length takes precedence over the flags: a missing name or password counts as none.
         let there = |flag, from: &Reader<'_>| has(flag) && !(version == Version::V31 && from.0.is_empty());
         let user_name = there(USER_NAME, &from).then(|| Field::read(&mut from)).transpose()?;
         let password = there(PASSWORD, &from).then(|| Field::read(&mut from)).transpose()?;
@@ -108,15 +97,10 @@ impl<'a> Connect<'a> {
         (self.version as u8).write(to);
         (user_name | password | will | clean).write(to);
         self.keep_alive_s.write(to);
-        let write_properties = |properties: Properties<'_>, to: &mut Writer<'_>| {
-            if self.version == Version::V5 {
-                properties.write(to);
-            }
-        };
-        write_properties(self.properties, to);
+        self.properties.write_to(self.version, to);
         self.client_id.write(to);
         if let Some(will) = self.will {
-            write_properties(will.properties, to);
+            will.properties.write_to(self.version, to);
             will.topic.write(to);
             will.payload.write(to);
         }
@@ -139,9 +123,8 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// The protocol name and level. An unknown level is answered in the form of 5.0 if it is later, else in that
-/// of 3.1.1. With a level's highest bit, bridges of some brokers request an extension; after a refusal they
-/// connect without it.
+/// The protocol name and level. An unknown level is answered in the form of 5.0 if it is later, else of
+/// 3.1.1. Some bridges set a level's highest bit for an extension, and connect without it after a refusal.
 fn version(from: &mut Reader<'_>) -> Result<Version, (Flaw, Option<Version>)> {
     let unknown = |flaw| (flaw, None);
     let name: &[u8] = Field::read(from).map_err(unknown)?;

@@ -20,8 +20,7 @@ pub struct DecodeLimits {
     pub packet_bytes_max: usize,
     /// Bytes of CONNECT, which unauthenticated peers can send.
     pub connect_bytes_max: usize,
-    /// Bytes of any other packet, and of the head of a PUBLISH: those that must be in memory at once. A
-    /// longer PUBLISH is returned in pieces.
+    /// Bytes of any other packet, and of the head of a PUBLISH, of which a longer one is returned in pieces.
     pub whole_bytes_max: usize,
 }
 
@@ -29,33 +28,24 @@ pub struct DecodeLimits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded<'a> {
     Packet {
-        /// Borrows from the input.
         packet: Packet<'a>,
-        /// Its length in bytes.
         len: usize,
     },
     /// A PUBLISH without its payload, which follows in chunks.
     Head {
-        /// Its payload is empty.
         publish: Publish<'a>,
         /// Length of the payload, at least 1.
         payload_bytes: usize,
-        /// Length of the head in bytes.
         len: usize,
     },
     /// The next piece of that payload.
     Chunk {
-        /// At least one byte.
         bytes: &'a [u8],
-        /// Whether it is the last.
         last: bool,
-        /// The length of `bytes`.
         len: usize,
     },
-    /// An incomplete packet, possibly empty.
     Incomplete {
-        /// Length of input that the next call needs to return more. The peer announced it: read up to it, but
-        /// allocate only for received bytes.
+        /// The input that the next call needs. The peer announced it: allocate only for received bytes.
         needed: usize,
     },
 }
@@ -64,28 +54,22 @@ pub enum Decoded<'a> {
 #[derive(Clone, Debug)]
 pub struct Decoder {
     from: Peer,
-    /// MQTT version of the connection; `None` before CONNECT.
+    /// MQTT version of the connection, or of the reply to a flawed CONNECT; `None` before CONNECT.
     version: Option<Version>,
-    /// Whether CONNECT or CONNACK was received.
     begun: bool,
-    /// Bytes of a payload that have not been received.
     payload_left: u32,
 }
 
-/// A decoded fixed header.
 #[derive(Clone, Copy)]
 struct Header {
     kind: u8,
     flags: u8,
-    /// Its length in bytes.
     bytes: usize,
-    /// Length of the body after it.
     remaining: usize,
     shortest: bool,
 }
 
 impl Decoder {
-    /// A decoder for packets from a client.
     #[must_use]
     pub fn of_client() -> Decoder {
         Decoder { from: Peer::Client, version: None, begun: false, payload_left: 0 }
@@ -120,11 +104,8 @@ impl Decoder {
             return Ok(Decoded::Incomplete { needed: 1 });
         };
         let begins = !self.begun;
-        self.decode_packet(first, input, limits).map_err(|(flaw, version)| ProtocolError {
-            flaw,
-            version,
-            first: begins,
-        })
+        let decoded = self.decode_packet(first, input, limits);
+        decoded.map_err(|flaw| ProtocolError { flaw, version: self.version, first: begins })
     }
 
     /// Fast path for the usual packet: the complete PUBLISH at the start of the input, and its length. `None`
@@ -152,12 +133,10 @@ impl Decoder {
         first: u8,
         input: &'a [u8],
         limits: &DecodeLimits,
-    ) -> Result<Decoded<'a>, (Flaw, Option<Version>)> {
-        let known = self.version;
-        let with_version = |flaw| (flaw, known);
+    ) -> Result<Decoded<'a>, Flaw> {
         let (kind, flags) = (first >> 4, first & 0x0F);
-        self.check_first(kind, flags).map_err(with_version)?;
-        let Some(Short { number, bytes, shortest }) = short(&input[1..]).map_err(with_version)? else {
+        self.check_first(kind, flags)?;
+        let Some(Short { number, bytes, shortest }) = short(&input[1..])? else {
             return Ok(Decoded::Incomplete { needed: input.len() + 1 });
         };
         let header = Header { kind, flags, bytes: 1 + bytes, remaining: number as usize, shortest };
@@ -168,18 +147,18 @@ impl Decoder {
             _ => limits.whole_bytes_max,
         };
         if len > max {
-            return Err(with_version(Flaw::TooLarge(len, max)));
+            return Err(Flaw::TooLarge(len, max));
         }
         match self.version {
             None => self.decode_connect(header, input),
-            Some(Version::V5) if !shortest => Err(with_version(Flaw::LengthNotShortest)),
+            Some(Version::V5) if !shortest => Err(Flaw::LengthNotShortest),
             Some(version) if kind == kind::PUBLISH && len > limits.whole_bytes_max => {
-                self.decode_head(header, input, version, limits).map_err(with_version)
+                self.decode_head(header, input, version, limits)
             }
             Some(version) => match input.get(header.bytes..len) {
                 None => Ok(Decoded::Incomplete { needed: len }),
                 Some(body) => {
-                    let packet = self.packet(header, body, version).map_err(with_version)?;
+                    let packet = self.packet(header, body, version)?;
                     Ok(Decoded::Packet { packet, len })
                 }
             },
@@ -219,30 +198,26 @@ impl Decoder {
         if self.begun && matches!(kind, kind::CONNECT | kind::CONNACK) {
             return Err(Flaw::ConnectAgain);
         }
-        let wanted = match kind {
-            kind::PUBREL | kind::SUBSCRIBE | kind::UNSUBSCRIBE => 0b0010,
-            _ => 0,
-        };
+        let wanted = kind::flags(kind);
         // 3.1 repeats these three with DUP.
         let ignored = if wanted != 0 && version == Some(Version::V31) { 0b1000 } else { 0 };
         if flags & !ignored == wanted { Ok(()) } else { Err(Flaw::FixedHeaderFlags(flags)) }
     }
 
     #[cold]
-    fn decode_connect<'a>(
-        &mut self,
-        header: Header,
-        input: &'a [u8],
-    ) -> Result<Decoded<'a>, (Flaw, Option<Version>)> {
+    fn decode_connect<'a>(&mut self, header: Header, input: &'a [u8]) -> Result<Decoded<'a>, Flaw> {
         let len = header.bytes + header.remaining;
         let Some(body) = input.get(header.bytes..len) else {
             return Ok(Decoded::Incomplete { needed: len });
         };
-        let connect = Connect::read(body)?;
-        if connect.version == Version::V5 && !header.shortest {
-            return Err((Flaw::LengthNotShortest, Some(Version::V5)));
-        }
+        let connect = Connect::read(body).map_err(|(flaw, version)| {
+            self.version = version;
+            flaw
+        })?;
         self.version = Some(connect.version);
+        if connect.version == Version::V5 && !header.shortest {
+            return Err(Flaw::LengthNotShortest);
+        }
         self.begun = true;
         Ok(Decoded::Packet { packet: Packet::Connect(connect), len })
     }

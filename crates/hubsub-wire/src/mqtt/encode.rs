@@ -4,33 +4,15 @@
 use super::field::{SHORT_MAX, Writer, short_len, write_short};
 use super::packet::{Packet, Version, kind};
 use super::publish::write_publish;
-use std::fmt;
 
 /// Why a packet is not sent; the output is unchanged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// It would be longer than its peer accepts, or than the protocol allows.
-    TooLong {
-        /// Length of the packet.
-        bytes: usize,
-    },
-    /// A text or binary field is longer than 65,535 bytes.
-    FieldTooLong {
-        /// Length of the field.
-        bytes: usize,
-    },
+    #[error("packet longer than the peer takes: {bytes} bytes")]
+    TooLong { bytes: usize },
+    #[error("text longer than 65535 bytes: {bytes}")]
+    FieldTooLong { bytes: usize },
 }
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EncodeError::TooLong { bytes } => write!(f, "packet longer than the peer takes: {bytes} bytes"),
-            EncodeError::FieldTooLong { bytes } => write!(f, "text longer than 65535 bytes: {bytes}"),
-        }
-    }
-}
-
-impl std::error::Error for EncodeError {}
 
 impl Packet<'_> {
     /// Appends it in the format of `version`; CONNECT contains its own. Parts that the version does not have
@@ -45,66 +27,27 @@ impl Packet<'_> {
         version: Version,
         packet_bytes_max: usize,
     ) -> Result<(), EncodeError> {
+        if let Packet::Publish(publish) = self {
+            return write_publish(out, version, publish, packet_bytes_max).map(drop);
+        }
         let start = out.len();
         let mut to = Writer { out, error: None };
         // The first byte, and one byte for the length.
-        let first = |kind: u8, flags: u8| [kind << 4 | flags, 0];
-        let begin = |kind, to: &mut Writer<'_>| to.out.extend_from_slice(&first(kind, 0));
-        let begin_marked = |kind, to: &mut Writer<'_>| to.out.extend_from_slice(&first(kind, 0b0010));
+        let kind = self.kind();
+        to.out.extend_from_slice(&[kind << 4 | kind::flags(kind), 0]);
         match self {
-            Packet::Publish(publish) => {
-                return write_publish(to.out, version, publish, packet_bytes_max).map(drop);
-            }
-            Packet::Connect(connect) => {
-                begin(kind::CONNECT, &mut to);
-                connect.write(&mut to);
-            }
-            Packet::Connack(connack) => {
-                begin(kind::CONNACK, &mut to);
-                connack.write(version, &mut to);
-            }
-            Packet::Puback(ack) => {
-                begin(kind::PUBACK, &mut to);
+            Packet::Publish(_) | Packet::Pingreq | Packet::Pingresp => {}
+            Packet::Connect(connect) => connect.write(&mut to),
+            Packet::Connack(connack) => connack.write(version, &mut to),
+            Packet::Puback(ack) | Packet::Pubrec(ack) | Packet::Pubrel(ack) | Packet::Pubcomp(ack) => {
                 ack.write(version, &mut to);
             }
-            Packet::Pubrec(ack) => {
-                begin(kind::PUBREC, &mut to);
-                ack.write(version, &mut to);
-            }
-            Packet::Pubrel(ack) => {
-                begin_marked(kind::PUBREL, &mut to);
-                ack.write(version, &mut to);
-            }
-            Packet::Pubcomp(ack) => {
-                begin(kind::PUBCOMP, &mut to);
-                ack.write(version, &mut to);
-            }
-            Packet::Subscribe(subscribe) => {
-                begin_marked(kind::SUBSCRIBE, &mut to);
-                subscribe.write(version, &mut to);
-            }
-            Packet::Suback(suback) => {
-                begin(kind::SUBACK, &mut to);
-                suback.write(version, &mut to);
-            }
-            Packet::Unsubscribe(unsubscribe) => {
-                begin_marked(kind::UNSUBSCRIBE, &mut to);
-                unsubscribe.write(version, &mut to);
-            }
-            Packet::Unsuback(unsuback) => {
-                begin(kind::UNSUBACK, &mut to);
-                unsuback.write(version, &mut to);
-            }
-            Packet::Pingreq => begin(kind::PINGREQ, &mut to),
-            Packet::Pingresp => begin(kind::PINGRESP, &mut to),
-            Packet::Disconnect(disconnect) => {
-                begin(kind::DISCONNECT, &mut to);
-                disconnect.write(version, &mut to);
-            }
-            Packet::Auth(auth) => {
-                begin(kind::AUTH, &mut to);
-                auth.write(&mut to);
-            }
+            Packet::Subscribe(subscribe) => subscribe.write(version, &mut to),
+            Packet::Suback(suback) => suback.write(version, &mut to),
+            Packet::Unsubscribe(unsubscribe) => unsubscribe.write(version, &mut to),
+            Packet::Unsuback(unsuback) => unsuback.write(version, &mut to),
+            Packet::Disconnect(disconnect) => disconnect.write(version, &mut to),
+            Packet::Auth(auth) => auth.write(&mut to),
         }
         let length = to.out.len() - start - 2;
         let done = match to.error {

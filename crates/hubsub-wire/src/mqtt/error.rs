@@ -6,7 +6,6 @@ use super::packet::{Packet, Version};
 use super::property::Properties;
 use super::reason::Reason;
 use crate::flaws::flaws;
-use std::fmt;
 
 flaws! {
     /// A flaw, with the reason code that MQTT 5.0 has for it.
@@ -58,7 +57,8 @@ flaws! {
 }
 
 /// Input that is invalid or not allowed here. The connection must be closed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{} ({:#04x})", self.flaw, self.flaw.reason().number())]
 pub struct ProtocolError {
     pub flaw: Flaw,
     /// The version in which the peer understands a reply; `None` if unknown.
@@ -68,16 +68,14 @@ pub struct ProtocolError {
 }
 
 impl ProtocolError {
-    /// Appends a server's last packet before it closes: CONNACK in reply to CONNECT, later DISCONNECT;
-    /// nothing if the version has no reply for it or is unknown. Must not be used by a caller that decodes on
-    /// before it has sent CONNACK.
+    /// Appends a server's last packet before it closes: CONNACK in reply to CONNECT, later DISCONNECT, if the
+    /// version has one. Not for a caller that decodes on before it has sent CONNACK.
     pub fn write(self, out: &mut Vec<u8>) {
         let (reason, properties) = (self.flaw.reason(), Properties::default());
         let (version, packet) = match self.version {
-            Some(version @ Version::V5) if self.first => {
-                (version, Packet::Connack(Connack { session_present: false, reason, properties }))
-            }
-            Some(version) if self.first && reason == Reason::UnsupportedProtocolVersion => {
+            Some(version)
+                if self.first && (version == Version::V5 || reason == Reason::UnsupportedProtocolVersion) =>
+            {
                 (version, Packet::Connack(Connack { session_present: false, reason, properties }))
             }
             Some(version @ Version::V5) => (version, Packet::Disconnect(Disconnect { reason, properties })),
@@ -86,11 +84,3 @@ impl ProtocolError {
         packet.write(out, version, usize::MAX).expect("its few bytes are no limit's");
     }
 }
-
-impl fmt::Display for ProtocolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({:#04x})", self.flaw, self.flaw.reason().number())
-    }
-}
-
-impl std::error::Error for ProtocolError {}

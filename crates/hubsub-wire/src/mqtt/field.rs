@@ -6,10 +6,8 @@ use super::error::Flaw;
 use memchr::memchr;
 use std::num::NonZeroU32;
 
-/// The largest number of four bytes with 7 bits each.
 pub const SHORT_MAX: u32 = 268_435_455;
 
-/// The bytes of a body that are not read yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(pub &'a [u8]);
 
@@ -48,9 +46,7 @@ impl<'a> Reader<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Short {
     pub number: u32,
-    /// Its length in bytes, 1 to 4.
     pub bytes: usize,
-    /// Whether it has its shortest encoding.
     pub shortest: bool,
 }
 
@@ -78,7 +74,6 @@ pub fn write_short(out: &mut Vec<u8>, number: u32) {
     out.push(left as u8);
 }
 
-/// Length of the encoded number.
 pub fn short_len(number: usize) -> usize {
     match number {
         0..0x80 => 1,
@@ -158,7 +153,6 @@ impl<'a> Field<'a> for &'a str {
     }
 }
 
-/// Name and value of a user property.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pair<'a> {
     /// Any text; names may be repeated.

@@ -6,13 +6,6 @@
 //! |   1 byte    | 1 to 4 bytes, 7 bits each, the lowest first | `remaining length` bytes |
 //! ```
 //!
-//! - [`Decoder`]: position in the stream; returns one [`Packet`] after the other
-//! - [`Packet`]: all fifteen, one definition for both directions; they borrow
-//! - [`Properties`]: those of 5.0, encoded and checked; read by iteration
-//! - [`Reason`]: every reason code, which packets carry it, and its text
-//! - [`ProtocolError`]: the error, and the packet that reports it to the peer
-//! - [`write_publish`]: encodes a message once for all subscribers with equal settings; ids are patched in
-//!
 //! Invariants:
 //!
 //! 1. However the input is split, it yields the same packets or the same error.

@@ -8,7 +8,6 @@ use std::num::NonZeroU16;
 
 pub use hubsub_types::Qos;
 
-/// Most bytes after a fixed header.
 pub const REMAINING_LENGTH_MAX: usize = 268_435_455;
 
 /// Packet identifier; never 0.
@@ -25,68 +24,60 @@ pub enum Version {
 }
 
 impl Version {
-    /// The protocol name in CONNECT.
     #[must_use]
     pub fn protocol_name(self) -> &'static str {
         if self == Version::V31 { "MQIsdp" } else { "MQTT" }
     }
 }
 
-/// The sender of the decoded packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Peer {
-    /// Decoding takes place on a server.
     Client,
-    /// Decoding takes place on a client.
     Server,
 }
 
-/// A packet. Texts and payloads borrow from the input; before 5.0 properties are empty.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Packet<'a> {
-    Connect(Connect<'a>),
-    /// The reply to CONNECT.
-    Connack(Connack<'a>),
-    Publish(Publish<'a>),
-    /// The reply to a QoS 1 message.
-    Puback(Ack<'a>),
-    /// The first reply to a QoS 2 message.
-    Pubrec(Ack<'a>),
-    /// The reply to PUBREC.
-    Pubrel(Ack<'a>),
-    /// The reply to PUBREL.
-    Pubcomp(Ack<'a>),
-    Subscribe(Subscribe<'a>),
-    /// The reply to SUBSCRIBE.
-    Suback(Suback<'a>),
-    Unsubscribe(Unsubscribe<'a>),
-    /// The reply to UNSUBSCRIBE.
-    Unsuback(Unsuback<'a>),
-    /// Keep alive of a client.
-    Pingreq,
-    /// The reply to PINGREQ.
-    Pingresp,
-    /// The end of a connection; servers send it in 5.0 only.
-    Disconnect(Disconnect<'a>),
-    /// A step of enhanced authentication, in 5.0 only.
-    Auth(Auth<'a>),
+macro_rules! packets {
+    ($($(#[doc = $doc:literal])* $number:literal $name:ident $kind:ident $($content:ty)?;)+) => {
+        /// A packet. Texts and payloads borrow from the input; before 5.0 properties are empty.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Packet<'a> { $($(#[doc = $doc])* $name $(($content))?,)+ }
+
+        impl Packet<'_> {
+            #[inline]
+            pub(super) fn kind(&self) -> u8 {
+                match self { $(Packet::$name { .. } => $number,)+ }
+            }
+        }
+
+        /// Packet types, the upper four bits of the first byte.
+        pub(super) mod kind {
+            $(pub const $kind: u8 = $number;)+
+
+            /// The lower four bits of the first byte, except of a PUBLISH.
+            #[inline]
+            pub fn flags(kind: u8) -> u8 {
+                if matches!(kind, PUBREL | SUBSCRIBE | UNSUBSCRIBE) { 0b0010 } else { 0 }
+            }
+        }
+    };
 }
 
-/// Packet types, the upper four bits of the first byte.
-pub(super) mod kind {
-    pub const CONNECT: u8 = 1;
-    pub const CONNACK: u8 = 2;
-    pub const PUBLISH: u8 = 3;
-    pub const PUBACK: u8 = 4;
-    pub const PUBREC: u8 = 5;
-    pub const PUBREL: u8 = 6;
-    pub const PUBCOMP: u8 = 7;
-    pub const SUBSCRIBE: u8 = 8;
-    pub const SUBACK: u8 = 9;
-    pub const UNSUBSCRIBE: u8 = 10;
-    pub const UNSUBACK: u8 = 11;
-    pub const PINGREQ: u8 = 12;
-    pub const PINGRESP: u8 = 13;
-    pub const DISCONNECT: u8 = 14;
-    pub const AUTH: u8 = 15;
+packets! {
+    1 Connect CONNECT Connect<'a>;
+    2 Connack CONNACK Connack<'a>;
+    3 Publish PUBLISH Publish<'a>;
+    4 Puback PUBACK Ack<'a>;
+    5 Pubrec PUBREC Ack<'a>;
+    6 Pubrel PUBREL Ack<'a>;
+    7 Pubcomp PUBCOMP Ack<'a>;
+    8 Subscribe SUBSCRIBE Subscribe<'a>;
+    9 Suback SUBACK Suback<'a>;
+    10 Unsubscribe UNSUBSCRIBE Unsubscribe<'a>;
+    11 Unsuback UNSUBACK Unsuback<'a>;
+    12 Pingreq PINGREQ;
+    13 Pingresp PINGRESP;
+    /// The end of a connection; servers send it in 5.0 only.
+    14 Disconnect DISCONNECT Disconnect<'a>;
+    /// A step of enhanced authentication, in 5.0 only.
+    15 Auth AUTH Auth<'a>;
 }

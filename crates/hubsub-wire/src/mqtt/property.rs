@@ -6,56 +6,57 @@
 use super::encode::EncodeError;
 use super::error::Flaw;
 use super::field::{Field, Pair, Reader, SHORT_MAX, SubscriptionId, Writer, write_short};
+use super::packet::Version;
 use super::topic::topic_name;
 
 /// A packet that has properties, with its sender where that matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    bit: u16,
-    /// The same packet from the other side, 0 if the sender does not matter.
-    reverse: u16,
-}
-
-const CONNECT: u16 = 1;
-const WILL: u16 = 1 << 1;
-const CONNACK: u16 = 1 << 2;
-const CLIENT_PUBLISH: u16 = 1 << 3;
-const SERVER_PUBLISH: u16 = 1 << 4;
-const PUBLISH: u16 = CLIENT_PUBLISH | SERVER_PUBLISH;
-const ACK: u16 = 1 << 5;
-const SUBSCRIBE: u16 = 1 << 6;
-const UNSUBSCRIBE: u16 = 1 << 7;
-const CLIENT_DISCONNECT: u16 = 1 << 8;
-const SERVER_DISCONNECT: u16 = 1 << 9;
-const DISCONNECT: u16 = CLIENT_DISCONNECT | SERVER_DISCONNECT;
-const AUTH: u16 = 1 << 10;
-const ALL: u16 = (1 << 11) - 1;
+pub struct Place(u16);
 
 impl Place {
-    pub const CONNECT: Place = Place { bit: CONNECT, reverse: 0 };
-    /// The will in CONNECT.
-    pub const WILL: Place = Place { bit: WILL, reverse: 0 };
-    pub const CONNACK: Place = Place { bit: CONNACK, reverse: 0 };
-    /// PUBLISH of a client.
-    pub const CLIENT_PUBLISH: Place = Place { bit: CLIENT_PUBLISH, reverse: SERVER_PUBLISH };
-    /// PUBLISH of a server.
-    pub const SERVER_PUBLISH: Place = Place { bit: SERVER_PUBLISH, reverse: CLIENT_PUBLISH };
+    pub const CONNECT: Place = Place(1);
+    pub const WILL: Place = Place(1 << 1);
+    pub const CONNACK: Place = Place(1 << 2);
+    pub const CLIENT_PUBLISH: Place = Place(1 << 3);
+    pub const SERVER_PUBLISH: Place = Place(1 << 4);
     /// PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
-    pub const ACK: Place = Place { bit: ACK, reverse: 0 };
-    pub const SUBSCRIBE: Place = Place { bit: SUBSCRIBE, reverse: 0 };
-    pub const UNSUBSCRIBE: Place = Place { bit: UNSUBSCRIBE, reverse: 0 };
-    /// DISCONNECT of a client.
-    pub const CLIENT_DISCONNECT: Place = Place { bit: CLIENT_DISCONNECT, reverse: SERVER_DISCONNECT };
-    /// DISCONNECT of a server.
-    pub const SERVER_DISCONNECT: Place = Place { bit: SERVER_DISCONNECT, reverse: CLIENT_DISCONNECT };
-    pub const AUTH: Place = Place { bit: AUTH, reverse: 0 };
+    pub const ACK: Place = Place(1 << 5);
+    pub const SUBSCRIBE: Place = Place(1 << 6);
+    pub const UNSUBSCRIBE: Place = Place(1 << 7);
+    pub const CLIENT_DISCONNECT: Place = Place(1 << 8);
+    pub const SERVER_DISCONNECT: Place = Place(1 << 9);
+    pub const AUTH: Place = Place(1 << 10);
+
+    /// The same packet from the other side, 0 if the sender does not matter.
+    fn reverse(self) -> u16 {
+        match self {
+            Place::CLIENT_PUBLISH => SERVER_PUBLISH,
+            Place::SERVER_PUBLISH => CLIENT_PUBLISH,
+            Place::CLIENT_DISCONNECT => SERVER_DISCONNECT,
+            Place::SERVER_DISCONNECT => CLIENT_DISCONNECT,
+            _ => 0,
+        }
+    }
 }
 
+const CONNECT: u16 = Place::CONNECT.0;
+const WILL: u16 = Place::WILL.0;
+const CONNACK: u16 = Place::CONNACK.0;
+const CLIENT_PUBLISH: u16 = Place::CLIENT_PUBLISH.0;
+const SERVER_PUBLISH: u16 = Place::SERVER_PUBLISH.0;
+const PUBLISH: u16 = CLIENT_PUBLISH | SERVER_PUBLISH;
+const ACK: u16 = Place::ACK.0;
+const SUBSCRIBE: u16 = Place::SUBSCRIBE.0;
+const CLIENT_DISCONNECT: u16 = Place::CLIENT_DISCONNECT.0;
+const SERVER_DISCONNECT: u16 = Place::SERVER_DISCONNECT.0;
+const DISCONNECT: u16 = CLIENT_DISCONNECT | SERVER_DISCONNECT;
+const AUTH: u16 = Place::AUTH.0;
+const ALL: u16 = (1 << 11) - 1;
+
 macro_rules! properties {
-    ($($(#[doc = $doc:literal])+ $id:literal $name:ident $type:ty, $places:expr;)+) => {
-        /// A property and its value.
+    ($($(#[doc = $doc:literal])* $id:literal $name:ident $type:ty, $places:expr;)+) => {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Property<'a> { $($(#[doc = $doc])+ $name($type),)+ }
+        pub enum Property<'a> { $($(#[doc = $doc])* $name($type),)+ }
 
         /// Bits of the packets that may have a property; `None` if the identifier is unknown.
         fn places(id: u8) -> Option<u16> {
@@ -68,10 +69,9 @@ macro_rules! properties {
                 match self { $(Property::$name(_) => $id,)+ }
             }
 
-            /// Whether this packet may have it.
             #[must_use]
             pub fn fits(&self, place: Place) -> bool {
-                places(self.id()).is_some_and(|places| places & place.bit != 0)
+                places(self.id()).is_some_and(|places| places & place.0 != 0)
             }
 
             fn read(id: u8, from: &mut Reader<'a>) -> Result<Property<'a>, Flaw> {
@@ -94,35 +94,25 @@ properties! {
     1 PayloadFormat bool, PUBLISH | WILL;
     /// Lifetime of the message, in s.
     2 MessageExpiry u32, PUBLISH | WILL;
-    /// Content type of the payload.
     3 ContentType &'a str, PUBLISH | WILL;
-    /// Topic for a response.
     8 ResponseTopic &'a str, PUBLISH | WILL;
-    /// Data that a response must contain.
     9 CorrelationData &'a [u8], PUBLISH | WILL;
     /// Identifiers of the subscriptions that a message matched; may be repeated there.
     11 SubscriptionId SubscriptionId, SERVER_PUBLISH | SUBSCRIBE;
     /// Session expiry after the end of the connection, in s; `u32::MAX` means no expiry.
     17 SessionExpiry u32, CONNECT | CONNACK | CLIENT_DISCONNECT;
-    /// Id assigned to a client that sent none.
     18 AssignedClientId &'a str, CONNACK;
     /// Keep alive that overrides the client's, in s.
     19 ServerKeepAlive u16, CONNACK;
-    /// Name of the authentication method.
     21 AuthMethod &'a str, CONNECT | CONNACK | AUTH;
-    /// Data of the authentication method.
     22 AuthData &'a [u8], CONNECT | CONNACK | AUTH;
     /// Whether reason strings and user properties are accepted in every packet.
     23 RequestProblemInfo bool, CONNECT;
     /// Delay of the will after the end of the connection, in s.
     24 WillDelay u32, WILL;
-    /// Whether the client requests response information.
     25 RequestResponseInfo bool, CONNECT;
-    /// Prefix for response topics.
     26 ResponseInfo &'a str, CONNACK;
-    /// Another server to use.
     28 ServerReference &'a str, CONNACK | SERVER_DISCONNECT;
-    /// Explanation of the reason, for people.
     31 ReasonString &'a str, CONNACK | ACK | DISCONNECT | AUTH;
     /// Most unacknowledged QoS 1 and 2 messages; not 0.
     33 ReceiveMaximum u16, CONNECT | CONNACK;
@@ -132,17 +122,13 @@ properties! {
     35 TopicAlias u16, PUBLISH;
     /// Whether the maximum QoS is 1, else it is 0.
     36 MaximumQos bool, CONNACK;
-    /// Whether retained messages are supported.
     37 RetainAvailable bool, CONNACK;
     /// Application-defined; may be repeated.
     38 User Pair<'a>, ALL;
     /// Longest packet that is accepted, in bytes; not 0.
     39 MaximumPacketSize u32, CONNECT | CONNACK;
-    /// Whether wildcards in filters are supported.
     40 WildcardAvailable bool, CONNACK;
-    /// Whether subscription identifiers are supported.
     41 SubscriptionIdsAvailable bool, CONNACK;
-    /// Whether shared subscriptions are supported.
     42 SharedAvailable bool, CONNACK;
 }
 
@@ -177,7 +163,23 @@ impl Field<'_> for SubscriptionId {
 pub struct Properties<'a>(&'a [u8]);
 
 impl<'a> Properties<'a> {
-    /// Reads their length and values, and checks that the packet may have them.
+    /// Reads their length and values, and checks that the packet may have them; none before 5.0.
+    #[inline]
+    pub(super) fn read_of(
+        version: Version,
+        from: &mut Reader<'a>,
+        place: Place,
+    ) -> Result<Properties<'a>, Flaw> {
+        if version == Version::V5 { Properties::read(from, place) } else { Ok(Properties::default()) }
+    }
+
+    /// Appends them; nothing before 5.0.
+    pub(super) fn write_to(self, version: Version, to: &mut Writer<'_>) {
+        if version == Version::V5 {
+            self.write(to);
+        }
+    }
+
     #[inline]
     pub(super) fn read(from: &mut Reader<'a>, place: Place) -> Result<Properties<'a>, Flaw> {
         let length = from.short()?;
@@ -198,7 +200,6 @@ impl<'a> Properties<'a> {
         }
     }
 
-    /// The properties, in their order in the packet.
     pub fn iter(self) -> impl Iterator<Item = Property<'a>> {
         let mut left = Reader(self.0);
         std::iter::from_fn(move || {
@@ -225,8 +226,8 @@ fn check(raw: &[u8], place: Place) -> Result<(), Flaw> {
     while let Some(&id) = left.0.first() {
         left.0 = &left.0[1..];
         let places = places(id).ok_or(Flaw::UnknownProperty(id))?;
-        if places & place.bit == 0 {
-            let reversed = places & place.reverse != 0;
+        if places & place.0 == 0 {
+            let reversed = places & place.reverse() != 0;
             return Err(if reversed { Flaw::PropertyOfOtherSide(id) } else { Flaw::PropertyMisplaced(id) });
         }
         let property = Property::read(id, &mut left).map_err(|flaw| match flaw {
@@ -280,7 +281,6 @@ impl PropertyList {
         }
     }
 
-    /// Borrows it for a packet.
     #[must_use]
     pub fn as_properties(&self) -> Properties<'_> {
         Properties(&self.0)

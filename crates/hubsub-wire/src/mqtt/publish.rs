@@ -28,9 +28,8 @@ pub struct Publish<'a> {
     pub retain: bool,
     /// Without wildcards; empty only with an alias.
     pub topic: &'a str,
-    /// Only with QoS 1 and 2. When encoding, `None` reserves space for [`Encoded::copy`].
+    /// Only with QoS 1 and 2. When encoding, `None` reserves space for [`Encoded::patch`].
     pub id: Option<PacketId>,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     pub payload: &'a [u8],
 }
@@ -54,11 +53,8 @@ impl<'a> Publish<'a> {
         let name: &[u8] = Field::read(&mut left)?;
         let topic = if name.is_empty() { "" } else { topic_name(name)? };
         let id = if qos == Qos::AtMostOnce { None } else { Some(packet_id(&mut left)?) };
-        let mut properties = Properties::default();
-        if version == Version::V5 {
-            let place = if from == Peer::Client { Place::CLIENT_PUBLISH } else { Place::SERVER_PUBLISH };
-            properties = Properties::read(&mut left, place)?;
-        }
+        let place = if from == Peer::Client { Place::CLIENT_PUBLISH } else { Place::SERVER_PUBLISH };
+        let properties = Properties::read_of(version, &mut left, place)?;
         let alias = |property| matches!(property, Property::TopicAlias(_));
         if topic.is_empty() && !properties.iter().any(alias) {
             return Err(Flaw::TopicEmpty);
@@ -108,7 +104,6 @@ pub(super) enum Head {
 /// A PUBLISH in a vector, and the place of the parts that differ between subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encoded {
-    /// Index of its first byte in the vector.
     pub start: usize,
     /// Index after its last byte, or after its head if that is alone.
     pub end: usize,
@@ -117,18 +112,6 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Appends it to `out` from `arena`, which contains it, with the id and DUP for one subscriber.
-    ///
-    /// # Panics
-    /// It has QoS 0, or is in another vector.
-    #[inline]
-    pub fn copy(&self, arena: &[u8], id: PacketId, dup: bool, out: &mut Vec<u8>) {
-        let at = out.len();
-        out.extend_from_slice(&arena[self.start..self.end]);
-        let id_at = self.id_at.expect("a message of QoS 1 or 2");
-        patch(&mut out[at..], id_at - self.start, id, dup);
-    }
-
     /// Sets its id and DUP in place.
     ///
     /// # Panics
@@ -136,14 +119,20 @@ impl Encoded {
     #[inline]
     pub fn patch(&self, arena: &mut [u8], id: PacketId, dup: bool) {
         let id_at = self.id_at.expect("a message of QoS 1 or 2");
-        patch(&mut arena[self.start..self.end], id_at - self.start, id, dup);
+        let first = &mut arena[self.start];
+        *first = *first & !DUP | if dup { DUP } else { 0 };
+        arena[id_at..id_at + 2].copy_from_slice(&id.get().to_be_bytes());
     }
 }
 
 #[inline]
-fn patch(packet: &mut [u8], id_at: usize, id: PacketId, dup: bool) {
-    packet[0] = packet[0] & !DUP | if dup { DUP } else { 0 };
-    packet[id_at..id_at + 2].copy_from_slice(&id.get().to_be_bytes());
+fn topic_len(topic: &[u8]) -> Result<u16, EncodeError> {
+    u16::try_from(topic.len()).map_err(|_| EncodeError::FieldTooLong { bytes: topic.len() })
+}
+
+#[inline]
+fn properties_len(properties: &[u8], version: Version) -> usize {
+    if version == Version::V5 { short_len(properties.len()) + properties.len() } else { 0 }
 }
 
 /// Appends a message. Properties are omitted before 5.0.
@@ -163,8 +152,7 @@ pub fn write_publish(
     Ok(Encoded { end: out.len(), ..head })
 }
 
-/// Appends a QoS 0 message to a topic that [`super::is_topic_name`], and returns its start and end: the fast
-/// path of [`write_publish`].
+/// Appends a QoS 0 message to a valid topic; returns start and end: the fast path of [`write_publish`].
 ///
 /// # Errors
 /// The message would be longer than the protocol allows, or its topic is; nothing is appended.
@@ -176,11 +164,9 @@ pub fn write_plain(
     properties: Properties<'_>,
     payload: &[u8],
 ) -> Result<(usize, usize), EncodeError> {
-    let topic_len =
-        u16::try_from(topic.len()).map_err(|_| EncodeError::FieldTooLong { bytes: topic.len() })?;
+    let topic_len = topic_len(topic)?;
     let properties = properties.as_bytes();
-    let properties_len =
-        if version == Version::V5 { short_len(properties.len()) + properties.len() } else { 0 };
+    let properties_len = properties_len(properties, version);
     let length = (2 + topic.len() + properties_len).saturating_add(payload.len());
     let remaining = remaining_length_checked(length, usize::MAX)?;
     let start = out.len();
@@ -197,8 +183,7 @@ pub fn write_plain(
     Ok((start, out.len()))
 }
 
-/// Appends a message without its payload; the caller appends `payload_bytes` bytes. The payload in `publish`
-/// is ignored.
+/// Appends a message without its payload, which has `payload_bytes` bytes and is appended by the caller.
 ///
 /// # Errors
 /// As for [`write_publish`].
@@ -211,12 +196,10 @@ pub fn write_publish_head(
     packet_bytes_max: usize,
 ) -> Result<Encoded, EncodeError> {
     let topic = publish.topic.as_bytes();
-    let topic_len =
-        u16::try_from(topic.len()).map_err(|_| EncodeError::FieldTooLong { bytes: topic.len() })?;
+    let topic_len = topic_len(topic)?;
     let id_len = if publish.qos == Qos::AtMostOnce { 0 } else { 2 };
     let properties = publish.properties.as_bytes();
-    let properties_len =
-        if version == Version::V5 { short_len(properties.len()) + properties.len() } else { 0 };
+    let properties_len = properties_len(properties, version);
     let head = 2 + topic.len() + id_len + properties_len;
     let remaining = remaining_length_checked(head.saturating_add(payload_bytes), packet_bytes_max)?;
     let start = out.len();

@@ -15,13 +15,9 @@ impl Carrier {
     pub const RELEASED: Carrier = Carrier(1 << 2);
     pub const SUBACK: Carrier = Carrier(1 << 3);
     pub const UNSUBACK: Carrier = Carrier(1 << 4);
-    /// DISCONNECT of a client.
     pub const CLIENT_DISCONNECT: Carrier = Carrier(1 << 5);
-    /// DISCONNECT of a server.
     pub const SERVER_DISCONNECT: Carrier = Carrier(1 << 6);
-    /// AUTH of a client.
     pub const CLIENT_AUTH: Carrier = Carrier(1 << 7);
-    /// AUTH of a server.
     pub const SERVER_AUTH: Carrier = Carrier(1 << 8);
 }
 
@@ -39,14 +35,12 @@ const AS: u16 = Carrier::SERVER_AUTH.0;
 
 macro_rules! reasons {
     ($($number:literal $name:ident $carriers:expr, $words:literal;)+) => {
-        /// A reason code. Success also means "QoS 0 granted" in SUBACK and "normal disconnection" in
-        /// DISCONNECT.
+        /// A reason code. Success also means QoS 0 in SUBACK, and a normal end in DISCONNECT.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum Reason { $(#[doc = $words] $name = $number,)+ }
 
         impl Reason {
-            /// All reasons, by number.
             pub const ALL: &'static [Reason] = &[$(Reason::$name,)+];
 
             /// `None` if the specification does not define the number.
@@ -55,7 +49,6 @@ macro_rules! reasons {
                 match number { $($number => Some(Reason::$name),)+ _ => None }
             }
 
-            /// Its description, for people.
             #[must_use]
             pub fn words(self) -> &'static str {
                 match self { $(Reason::$name => $words,)+ }
@@ -120,13 +113,11 @@ impl Reason {
         self as u8
     }
 
-    /// Whether it reports a failure.
     #[must_use]
     pub fn is_failure(self) -> bool {
         self.number() >= 0x80
     }
 
-    /// Whether this packet may carry it.
     #[must_use]
     pub fn fits(self, carrier: Carrier) -> bool {
         self.carriers() & carrier.0 != 0
@@ -159,8 +150,7 @@ impl Reason {
         }
     }
 
-    /// Its byte in a SUBACK. 3.1.1 has one failure code. 3.1 has none, so a refused subscription is granted
-    /// there and gets no messages.
+    /// Its byte in a SUBACK. 3.1.1 has one failure code; 3.1 has none, and grants without messages.
     #[must_use]
     pub fn suback_number(self, version: Version) -> u8 {
         match version {

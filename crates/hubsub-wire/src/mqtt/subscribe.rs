@@ -21,7 +21,6 @@ use super::topic::{shared, topic_filter};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum RetainHandling {
-    /// All, at every SUBSCRIBE.
     #[default]
     Send = 0,
     /// All, if the subscription is new.
@@ -32,9 +31,7 @@ pub enum RetainHandling {
 /// Subscription options. Before 5.0 there is only the QoS.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Options {
-    /// The QoS of its messages is at most this.
     pub qos: Qos,
-    /// Whether the client's own messages are excluded.
     pub no_local: bool,
     /// Whether messages keep their retain flag.
     pub retain_as_published: bool,
@@ -75,6 +72,18 @@ impl Options {
     }
 }
 
+/// Checks encoded filters; `check` reads what follows each.
+fn each_filter(raw: &[u8], check: impl Fn(&str, &mut Reader<'_>) -> Result<(), Flaw>) -> Result<(), Flaw> {
+    let mut left = Reader(raw);
+    if raw.is_empty() {
+        return Err(Flaw::NoFilter);
+    }
+    while !left.0.is_empty() {
+        check(topic_filter(Field::read(&mut left)?)?, &mut left)?;
+    }
+    Ok(())
+}
+
 /// Filters with their options; at least one, all valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filters<'a>(&'a [u8]);
@@ -85,21 +94,14 @@ impl<'a> Filters<'a> {
     /// # Errors
     /// There is none, or one is invalid.
     pub fn new(raw: &'a [u8], version: Version) -> Result<Filters<'a>, Flaw> {
-        let mut left = Reader(raw);
-        if raw.is_empty() {
-            return Err(Flaw::NoFilter);
-        }
-        while !left.0.is_empty() {
-            let filter = topic_filter(Field::read(&mut left)?)?;
-            let options = Options::from_byte(u8::read(&mut left)?, version)?;
-            if options.no_local && shared(filter).is_some() {
-                return Err(Flaw::ShareNoLocal);
-            }
-        }
+        each_filter(raw, |filter, left| {
+            let options = Options::from_byte(u8::read(left)?, version)?;
+            let is_flawed = options.no_local && shared(filter).is_some();
+            if is_flawed { Err(Flaw::ShareNoLocal) } else { Ok(()) }
+        })?;
         Ok(Filters(raw))
     }
 
-    /// Filters and options, in their order in the packet.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, Options)> {
         let mut left = Reader(self.0);
         std::iter::from_fn(move || {
@@ -130,17 +132,10 @@ impl<'a> Names<'a> {
     /// # Errors
     /// There is none, or one is invalid.
     pub fn new(raw: &'a [u8]) -> Result<Names<'a>, Flaw> {
-        let mut left = Reader(raw);
-        if raw.is_empty() {
-            return Err(Flaw::NoFilter);
-        }
-        while !left.0.is_empty() {
-            topic_filter(Field::read(&mut left)?)?;
-        }
+        each_filter(raw, |_, _| Ok(()))?;
         Ok(Names(raw))
     }
 
-    /// Filters, in their order in the packet.
     pub fn iter(self) -> impl Iterator<Item = &'a str> {
         let mut left = Reader(self.0);
         std::iter::from_fn(move || Field::read(&mut left).ok())
@@ -176,51 +171,36 @@ impl<'a> Reasons<'a> {
     }
 }
 
-/// The content of SUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subscribe<'a> {
-    /// Packet id, repeated in SUBACK.
     pub id: PacketId,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
-    /// At least one filter.
     pub filters: Filters<'a>,
 }
 
-/// The reply to SUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Suback<'a> {
-    /// Packet id of the SUBSCRIBE.
     pub id: PacketId,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     /// At least one; see [`Reason::suback_number`] for older versions.
     pub reasons: Reasons<'a>,
 }
 
-/// The content of UNSUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsubscribe<'a> {
-    /// Packet id, repeated in UNSUBACK.
     pub id: PacketId,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
-    /// At least one filter.
     pub filters: Names<'a>,
 }
 
-/// The reply to UNSUBSCRIBE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsuback<'a> {
-    /// Packet id of the UNSUBSCRIBE.
     pub id: PacketId,
-    /// Properties of 5.0; empty before.
     pub properties: Properties<'a>,
     /// At least one in 5.0; none before.
     pub reasons: Reasons<'a>,
 }
 
-/// Decodes the common start of all four packets.
 fn begin<'a>(
     body: &'a [u8],
     version: Version,
@@ -228,16 +208,12 @@ fn begin<'a>(
 ) -> Result<(PacketId, Properties<'a>, &'a [u8]), Flaw> {
     let mut from = Reader(body);
     let id = packet_id(&mut from)?;
-    let properties =
-        if version == Version::V5 { Properties::read(&mut from, place)? } else { Properties::default() };
-    Ok((id, properties, from.rest()))
+    Ok((id, Properties::read_of(version, &mut from, place)?, from.rest()))
 }
 
 fn write(id: PacketId, properties: Properties<'_>, rest: &[u8], version: Version, to: &mut Writer<'_>) {
     id.get().write(to);
-    if version == Version::V5 {
-        properties.write(to);
-    }
+    properties.write_to(version, to);
     to.out.extend_from_slice(rest);
 }
 

@@ -24,7 +24,6 @@ pub fn topic_name(name: &[u8]) -> Result<&str, Flaw> {
     }
 }
 
-/// Whether the bytes are a valid topic name.
 #[inline]
 #[must_use]
 pub fn is_topic_name(name: &[u8]) -> bool {
@@ -36,7 +35,6 @@ pub fn is_topic_name(name: &[u8]) -> bool {
 /// Names up to this length are checked byte by byte: cheaper than the search for longer ones.
 const PLAIN_BYTES: usize = 64;
 
-/// Whether a byte is allowed in a name.
 #[inline]
 fn is_plain(byte: u8) -> bool {
     (byte != 0) & (byte != b'+') & (byte != b'#')
@@ -62,11 +60,8 @@ pub fn topic_filter(filter: &[u8]) -> Result<&str, Flaw> {
 /// Where in history a subscription starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rewind {
-    /// With this many latest messages of its topic.
     Last(u64),
-    /// With the messages of this many latest seconds.
     Seconds(u64),
-    /// With the earliest message in history.
     Earliest,
 }
 

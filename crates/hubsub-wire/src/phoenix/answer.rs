@@ -8,12 +8,10 @@ use super::message::{Payload, Push, Status, Version};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     version: Version,
-    /// The encoded reply up to its status.
     head: Box<[u8]>,
 }
 
 impl Answer {
-    /// Prepares the reply to this push.
     pub(super) fn new(version: Version, push: &Push<'_>) -> Answer {
         let mut head = Vec::with_capacity(64 + push.topic.len());
         write_reply_head(&mut head, version, push.join_ref.as_ref(), push.reference.as_ref(), &push.topic);
@@ -32,7 +30,6 @@ impl Answer {
     }
 }
 
-/// The response of an error reply.
 pub(super) fn reason(why: &str) -> String {
     let mut out = b"{\"reason\":".to_vec();
     json::write_text(&mut out, why);

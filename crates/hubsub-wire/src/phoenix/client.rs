@@ -1,10 +1,10 @@
 //! The client side, for tests and load: encoding of pushes, decoding of server messages.
 
-use super::decode::{DecodeLimits, fields, kind, members, once, read_array, read_object, ref_of};
-use super::encode::{EncodeError, write_array, write_binary, write_object};
+use super::decode::{DecodeLimits, fields, kind, members, once, ref_of};
+use super::encode::{EncodeError, ref_text, write_array, write_binary, write_object};
 use super::error::Flaw;
 use super::json::Reader;
-use super::message::{Message, Payload, Push, Ref, Reply, Status, Version, word};
+use super::message::{Message, Payload, Push, Reply, Status, Version, word};
 use crate::websocket::Kind;
 use std::borrow::Cow;
 
@@ -17,11 +17,8 @@ pub fn write_push(out: &mut Vec<u8>, version: Version, push: &Push<'_>) -> Resul
         (Version::V1, _) => write_object(out, push),
         (Version::V2, Payload::Json(_)) => write_array(out, push),
         (Version::V2, Payload::Binary(data)) => {
-            let text = |reference: &'_ Option<Ref<'_>>| {
-                reference.as_ref().map_or(String::new(), |reference| reference.as_str().into())
-            };
-            let (join_ref, reference) = (text(&push.join_ref), text(&push.reference));
-            return write_binary(out, kind::PUSH, [&join_ref, &reference, &*push.topic, &*push.event], data);
+            let refs = [ref_text(&push.join_ref), ref_text(&push.reference)];
+            return write_binary(out, kind::PUSH, [refs[0], refs[1], &*push.topic, &*push.event], data);
         }
     }
     Ok(Kind::Text)
@@ -33,13 +30,7 @@ impl<'a> Message<'a> {
     /// # Errors
     /// The message is invalid or too long.
     pub fn read_text(version: Version, text: &'a str, limits: &DecodeLimits) -> Result<Message<'a>, Flaw> {
-        let mut reader = Reader::new(text);
-        let push = match version {
-            Version::V1 => read_object(&mut reader)?,
-            Version::V2 => read_array(&mut reader)?,
-        };
-        reader.end()?;
-        let push = push.checked(limits)?;
+        let push = Push::read_text(version, text, limits)?;
         match push.payload {
             Payload::Json(payload) if push.event == word::REPLY => reply(push, payload),
             _ => Ok(Message::Push(push)),
@@ -88,7 +79,6 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Decodes an event `phx_reply`.
 fn reply<'a>(push: Push<'a>, payload: &'a str) -> Result<Message<'a>, Flaw> {
     let mut reader = Reader::new(payload);
     let (mut status, mut response) = (None, None);

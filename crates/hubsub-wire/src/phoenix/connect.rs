@@ -9,13 +9,11 @@ use super::message::Version;
 use crate::http::query;
 use crate::http::refusal::refusals;
 
-/// Path of the WebSocket.
 pub const PATH: &str = "/socket/websocket";
 
 /// The subprotocol that a client offers next to a token.
 pub const SUBPROTOCOL: &str = "phoenix";
 
-/// Prefix of a token among the subprotocols.
 const TOKEN_PREFIX: &str = "base64url.bearer.phx.";
 
 /// A parsed connect request. The caller validates the token.
@@ -23,11 +21,9 @@ const TOKEN_PREFIX: &str = "base64url.bearer.phx.";
 pub struct Connect<'a> {
     /// 1 if the request names none.
     pub version: Version,
-    /// From the subprotocols; else from the query.
     pub token: Option<String>,
     /// Whether messages must carry their positions, by `positions=true`.
     pub positions: bool,
-    /// The subprotocol for the response.
     pub subprotocol: Option<&'static str>,
     /// The whole query, for authentication that needs more than the token.
     pub query: &'a str,

@@ -11,7 +11,6 @@ use super::json::Reader;
 use super::message::{FIELD_BYTES_MAX, Payload, Push, Ref, Version};
 use std::borrow::Cow;
 
-/// The first byte of a binary message.
 pub(super) mod kind {
     pub const PUSH: u8 = 0;
     pub const REPLY: u8 = 1;
@@ -22,7 +21,6 @@ pub(super) mod kind {
 /// [`DEPTH_MAX`](super::DEPTH_MAX), and messages the WebSocket's limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DecodeLimits {
-    /// Longest topic, in bytes.
     pub topic_bytes_max: usize,
 }
 
@@ -77,8 +75,7 @@ impl<'a> Push<'a> {
     }
 }
 
-/// Decodes the array of version 2.
-pub(super) fn read_array<'a>(reader: &mut Reader<'a>) -> Result<Push<'a>, Flaw> {
+fn read_array<'a>(reader: &mut Reader<'a>) -> Result<Push<'a>, Flaw> {
     if !reader.take(b'[') {
         // Input that is not JSON at all gets that error.
         return Err(reader.value().err().unwrap_or(Flaw::NotEnvelope));
@@ -106,7 +103,7 @@ pub(super) fn read_array<'a>(reader: &mut Reader<'a>) -> Result<Push<'a>, Flaw> 
 }
 
 /// Decodes the object of version 1; unknown members are ignored.
-pub(super) fn read_object<'a>(reader: &mut Reader<'a>) -> Result<Push<'a>, Flaw> {
+fn read_object<'a>(reader: &mut Reader<'a>) -> Result<Push<'a>, Flaw> {
     if reader.peek() != Some(b'{') {
         return Err(reader.value().err().unwrap_or(Flaw::NotObject));
     }
@@ -146,7 +143,11 @@ pub(super) fn members<'a>(
     }
 }
 
-/// Sets a member that must not be repeated.
+/// Passes the members of an object to `take`, encoded.
+pub(super) fn each_member<'a>(object: &'a str, mut take: impl FnMut(&str, &'a str)) -> Result<(), Flaw> {
+    members(&mut Reader::new(object), |name, reader| reader.value().map(|value| take(name, value)))
+}
+
 pub(super) fn once<T>(place: &mut Option<T>, name: &'static str, value: T) -> Result<(), Flaw> {
     match place.replace(value) {
         None => Ok(()),

@@ -10,30 +10,17 @@ use super::decode::kind;
 use super::json::write_text;
 use super::message::{FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, word, write_ref};
 use crate::websocket::{Kind, base64};
-use std::fmt;
 
 /// Why a message is not sent; the output is unchanged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// A topic or an event of a binary message is longer than [`FIELD_BYTES_MAX`].
-    FieldTooLong {
-        /// Its length in bytes.
-        bytes: usize,
-    },
+    /// A topic or an event.
+    #[error("field of a binary message too long: {bytes} bytes, at most {FIELD_BYTES_MAX}")]
+    FieldTooLong { bytes: usize },
 }
-
-impl fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let EncodeError::FieldTooLong { bytes } = self;
-        write!(f, "field of a binary message too long: {bytes} bytes, at most {FIELD_BYTES_MAX}")
-    }
-}
-
-impl std::error::Error for EncodeError {}
 
 impl Message<'_> {
-    /// Appends it in the format of `version`; version 1 has bytes as base64 in an object, and no join_ref.
-    /// Returns its WebSocket message kind.
+    /// Appends it, and returns its WebSocket message kind. Version 1 has base64 for bytes, and no join_ref.
     ///
     /// # Errors
     /// A field of a binary message is too long; nothing is appended.
@@ -57,7 +44,6 @@ impl Message<'_> {
     }
 }
 
-/// Encodes the array of version 2.
 pub(super) fn write_array(out: &mut Vec<u8>, push: &Push<'_>) {
     write_array_head(out, push.join_ref.as_ref(), push.reference.as_ref(), &push.topic);
     write_text(out, &push.event);
@@ -76,7 +62,6 @@ fn write_array_head(out: &mut Vec<u8>, join_ref: Option<&Ref<'_>>, reference: Op
     out.push(b',');
 }
 
-/// Encodes the object of version 1.
 pub(super) fn write_object(out: &mut Vec<u8>, push: &Push<'_>) {
     out.extend_from_slice(b"{\"topic\":");
     write_text(out, &push.topic);
@@ -89,7 +74,6 @@ pub(super) fn write_object(out: &mut Vec<u8>, push: &Push<'_>) {
     out.push(b'}');
 }
 
-/// Encodes a reply up to its status.
 pub(super) fn write_reply_head(
     out: &mut Vec<u8>,
     version: Version,
@@ -127,7 +111,6 @@ pub(super) fn write_reply_tail(out: &mut Vec<u8>, version: Version, status: Stat
 const BASE64_HEAD: &[u8] = b"{\"base64\":\"";
 const BASE64_TAIL: &[u8] = b"\"}";
 
-/// Encodes a payload inside a text.
 pub(crate) fn write_payload(out: &mut Vec<u8>, payload: Payload<'_>) {
     match payload {
         Payload::Json(text) => out.extend_from_slice(text.as_bytes()),
@@ -161,15 +144,16 @@ fn write_binary_push(out: &mut Vec<u8>, push: &Push<'_>, data: &[u8]) -> Result<
     }
 }
 
+pub(super) fn ref_text<'a>(reference: &'a Option<Ref<'_>>) -> &'a str {
+    reference.as_ref().map_or("", Ref::as_str)
+}
+
 fn write_binary_reply(out: &mut Vec<u8>, reply: &Reply<'_>) -> Result<Kind, EncodeError> {
-    let text =
-        |reference: &'_ Option<Ref<'_>>| reference.as_ref().map_or(String::new(), |r| r.as_str().into());
-    let (join_ref, reference) = (text(&reply.join_ref), text(&reply.reference));
-    let fields = [&join_ref, &reference, &*reply.topic, reply.status.as_str()];
+    let (join_ref, reference) = (ref_text(&reply.join_ref), ref_text(&reply.reference));
+    let fields = [join_ref, reference, &*reply.topic, reply.status.as_str()];
     write_binary(out, kind::REPLY, fields, reply.response.as_bytes())
 }
 
-/// Encodes a binary message with these fields.
 pub(super) fn write_binary<const N: usize>(
     out: &mut Vec<u8>,
     kind: u8,

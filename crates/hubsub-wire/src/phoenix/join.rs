@@ -4,93 +4,68 @@
 //! {"rewind": 20}   {"rewind": "10s"}   {"after": "EPOCH-SEQ"}
 //! ```
 
-use super::decode::members;
+use super::decode::each_member;
 use super::json::Reader;
 use super::message::Payload;
 use hubsub_types::Position;
-use std::fmt;
 
-/// Where a channel starts in its topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Start {
-    /// With the next record.
     #[default]
     Live,
     /// With this many latest records before it.
     Last(u64),
     /// With the records of this time before it.
     Past {
-        /// Length of the time in ms.
         ms: u64,
     },
-    /// With the record after this position.
     After(Position),
 }
 
-/// Why the start position of a join is invalid.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum BadStart {
-    /// `rewind` is neither a count nor a time.
+/// Why a join is invalid, with the reason in the reply.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum BadJoin {
+    #[error("rewind is a count or a time; hint: 20 or \"10s\"")]
     Rewind,
-    /// `after` is not a position.
+    #[error("after is a position; hint: \"EPOCH-SEQ\"")]
     After,
-    /// Both members are present.
+    #[error("either rewind or after")]
     Both,
+    #[error("presence is true or an object; hint: {{\"key\": \"ann\"}}")]
+    Presence,
+    #[error("presence needs a key, which is a text; hint: {{\"key\": \"ann\"}}")]
+    Key,
+    #[error("the meta of presence is an object")]
+    Meta,
 }
-
-impl BadStart {
-    /// The reason in the reply.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
-        match self {
-            BadStart::Rewind => "rewind is a count or a time; hint: 20 or \"10s\"",
-            BadStart::After => "after is a position; hint: \"EPOCH-SEQ\"",
-            BadStart::Both => "either rewind or after",
-        }
-    }
-}
-
-impl fmt::Display for BadStart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for BadStart {}
 
 impl Start {
-    /// Parses a join's payload. One that is no object yields the default; members that are null or unknown
-    /// are ignored.
+    /// Parses a join's payload, if it is an object; members that are null or unknown are ignored.
     ///
     /// # Errors
     /// A member is invalid.
-    pub fn read(params: Payload<'_>) -> Result<Start, BadStart> {
+    pub fn read(params: Payload<'_>) -> Result<Start, BadJoin> {
         let Payload::Json(text) = params else { return Ok(Start::Live) };
         if !text.starts_with('{') {
             return Ok(Start::Live);
         }
         let (mut rewind, mut after) = (None, None);
-        let walked = members(&mut Reader::new(text), |name, reader| {
-            let value = reader.value()?;
-            match name {
-                _ if value == "null" => {}
-                "rewind" => rewind = Some(value),
-                "after" => after = Some(value),
-                _ => {}
-            }
-            Ok(())
+        let walked = each_member(text, |name, value| match name {
+            _ if value == "null" => {}
+            "rewind" => rewind = Some(value),
+            "after" => after = Some(value),
+            _ => {}
         });
         // For a payload that was not checked before.
-        walked.map_err(|_| BadStart::Rewind)?;
+        walked.map_err(|_| BadJoin::Rewind)?;
         match (rewind, after) {
             (None, None) => Ok(Start::Live),
-            (Some(value), None) => read_rewind(value).ok_or(BadStart::Rewind),
-            (None, Some(value)) => read_position(value).map(Start::After).ok_or(BadStart::After),
-            (Some(_), Some(_)) => Err(BadStart::Both),
+            (Some(value), None) => read_rewind(value).ok_or(BadJoin::Rewind),
+            (None, Some(value)) => read_position(value).map(Start::After).ok_or(BadJoin::After),
+            (Some(_), Some(_)) => Err(BadJoin::Both),
         }
     }
 
-    /// Parses a count, or a time.
     #[must_use]
     pub fn of_rewind(text: &str) -> Option<Start> {
         match text.find(|char: char| !char.is_ascii_digit()) {
@@ -100,7 +75,6 @@ impl Start {
     }
 }
 
-/// Parses a count, or a time as a text.
 fn read_rewind(value: &str) -> Option<Start> {
     if !value.starts_with('"') {
         return value.parse().ok().map(Start::Last);
@@ -110,7 +84,6 @@ fn read_rewind(value: &str) -> Option<Start> {
     past(text.split_at(unit))
 }
 
-/// Parses a time with its unit.
 fn past((number, unit): (&str, &str)) -> Option<Start> {
     let unit_ms = match unit {
         "ms" => 1,
@@ -128,8 +101,7 @@ fn read_position(value: &str) -> Option<Position> {
     Reader::new(value).text().ok()?.parse().ok()
 }
 
-/// The response to a join: the last record before the channel went live, and whether no record after the
-/// requested start is missing.
+/// The response: the last record before the channel went live, and whether none is missing since its start.
 #[must_use]
 pub fn joined_at(position: Position, recovered: bool) -> String {
     format!("{{\"position\":\"{position}\",\"recovered\":{recovered}}}")

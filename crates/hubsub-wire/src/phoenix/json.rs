@@ -20,7 +20,6 @@ impl<'a> Reader<'a> {
         Reader { text, at: 0 }
     }
 
-    /// The error for this position.
     pub fn flaw(&self) -> Flaw {
         Flaw::NotJson(self.at)
     }
@@ -33,24 +32,20 @@ impl<'a> Reader<'a> {
         rest.get(space).copied()
     }
 
-    /// Consumes a token of one byte, if it is the next.
     pub fn take(&mut self, token: u8) -> bool {
         let is_next = self.peek() == Some(token);
         self.at += usize::from(is_next);
         is_next
     }
 
-    /// Consumes a token of one byte, which must be the next.
     pub fn expect(&mut self, token: u8) -> Result<(), Flaw> {
         if self.take(token) { Ok(()) } else { Err(self.flaw()) }
     }
 
-    /// Fails if a token follows.
     pub fn end(mut self) -> Result<(), Flaw> {
         if self.peek().is_none() { Ok(()) } else { Err(self.flaw()) }
     }
 
-    /// Reads a text and decodes its escapes.
     pub fn text(&mut self) -> Result<Cow<'a, str>, Flaw> {
         if self.peek() != Some(b'"') {
             return Err(self.flaw());
@@ -61,7 +56,6 @@ impl<'a> Reader<'a> {
         if escaped { unescape(inside).map(Cow::Owned) } else { Ok(Cow::Borrowed(inside)) }
     }
 
-    /// Reads the name of a member, and the colon after it.
     pub fn name(&mut self) -> Result<Cow<'a, str>, Flaw> {
         let name = self.text()?;
         self.expect(b':').map(|()| name)
@@ -148,7 +142,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Consumes a number that begins here.
     fn pass_number(&mut self) -> Result<(), Flaw> {
         let bytes = self.text.as_bytes();
         let byte = |at: usize| bytes.get(at).copied();
@@ -199,8 +192,7 @@ fn unescape(inside: &str) -> Result<String, Flaw> {
     Ok(text)
 }
 
-/// Decodes `\u` with its number, or two surrogate halves, at the start of the text; also returns its length
-/// there.
+/// Decodes `\u` with its number, or two surrogate halves; also returns its length in the text.
 fn numbered(text: &str) -> Result<(char, usize), Flaw> {
     let half = |at: usize| {
         let digits = text.get(at..at + 6).filter(|escape| escape.starts_with("\\u"));
@@ -227,7 +219,6 @@ fn escape(byte: u8) -> Option<([u8; 6], usize)> {
     Some(([b'\\', short, 0, 0, 0, 0], 2))
 }
 
-/// Appends a text with its quotes.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let (bytes, mut written) = (text.as_bytes(), 0);

@@ -19,10 +19,8 @@ use crate::websocket::{DecodeLimits, Decoded, Decoder, Kind, Opcode, Peer, write
 use std::borrow::Cow;
 use std::fmt;
 
-/// Path of the long-poll endpoint.
 pub const LONGPOLL_PATH: &str = "/socket/longpoll";
 
-/// Most lines of one request.
 pub const LINES_MAX: usize = 100;
 
 /// Header for a client's own token, which is not a session's.
@@ -30,50 +28,26 @@ const TOKEN_FIELD: &str = "X-Phoenix-AuthToken";
 
 /// Status in the body of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u16)]
 pub enum PollStatus {
-    /// The messages were accepted.
-    Taken,
-    /// No message came within the window.
-    Nothing,
+    Taken = 200,
+    Nothing = 204,
     /// The session is gone, or begins.
-    Gone,
-    /// The client is refused.
-    Forbidden,
-    /// It is not a valid long-poll request.
-    Bad,
-    /// The request is too long, or has too many lines.
-    TooLong,
-    /// There are too many requests of this session.
-    TooMany,
+    Gone = 410,
+    Forbidden = 403,
+    Bad = 400,
+    TooLong = 413,
+    TooMany = 429,
     /// There are too many sessions. Clients retry after a delay, as they do for no other status.
-    Full,
-}
-
-impl PollStatus {
-    fn code(self) -> u16 {
-        match self {
-            PollStatus::Taken => 200,
-            PollStatus::Nothing => 204,
-            PollStatus::Gone => 410,
-            PollStatus::Forbidden => 403,
-            PollStatus::Bad => 400,
-            PollStatus::TooLong => 413,
-            PollStatus::TooMany => 429,
-            PollStatus::Full => 500,
-        }
-    }
+    Full = 500,
 }
 
 /// Name of a session that cannot be guessed: 32 random hexadecimal digits, and where the session is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PollToken {
-    /// Random part of the name.
     pub secret: u128,
-    /// Shard that owns the session.
     pub shard: u16,
-    /// Index of the session in its shard.
     pub place: u32,
-    /// Generation of the slot at this index.
     pub generation: u32,
 }
 
@@ -152,7 +126,7 @@ pub fn read_lines(body: &[u8], lines: bool, frames: &mut Vec<u8>) -> Result<(), 
 pub fn write_messages(out: &mut Vec<u8>, token: &PollToken, frames: &mut [u8]) {
     let status = if frames.is_empty() { PollStatus::Nothing } else { PollStatus::Taken };
     out.extend_from_slice(
-        format!("{{\"status\":{},\"token\":\"{token}\",\"messages\":[", status.code()).as_bytes(),
+        format!("{{\"status\":{},\"token\":\"{token}\",\"messages\":[", status as u16).as_bytes(),
     );
     let limits = DecodeLimits { frame_bytes_max: u64::MAX, message_bytes_max: u64::MAX };
     let (mut decoder, mut at, mut is_first) = (Decoder::new(Peer::Server), 0, true);
@@ -194,7 +168,7 @@ fn write_message(out: &mut Vec<u8>, kind: Kind, bytes: &[u8]) {
 /// Appends the body of a response without messages; with the token if a session begins.
 pub fn write_poll_status(out: &mut Vec<u8>, status: PollStatus, token: Option<&PollToken>) {
     let token = token.map_or_else(String::new, |token| format!(",\"token\":\"{token}\""));
-    out.extend_from_slice(format!("{{\"status\":{}{token}}}", status.code()).as_bytes());
+    out.extend_from_slice(format!("{{\"status\":{}{token}}}", status as u16).as_bytes());
 }
 
 #[cfg(test)]

@@ -10,9 +10,7 @@ pub const FIELD_BYTES_MAX: usize = 255;
 /// Serializer version, by the `vsn` of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Version {
-    /// Objects, in text only.
     V1,
-    /// Arrays, and binary messages.
     V2,
 }
 
@@ -54,7 +52,6 @@ impl<'a> Ref<'a> {
         }
     }
 
-    /// Reads a text, a whole number, or null.
     pub(super) fn read(reader: &mut Reader<'a>) -> Result<Option<Ref<'a>>, Flaw> {
         match reader.peek() {
             Some(b'"') => Ref::new(reader.text()?).map(Some),
@@ -87,10 +84,6 @@ impl<'a> Ref<'a> {
             json::write_text(out, &self.text)
         }
     }
-
-    fn bytes(&self) -> usize {
-        if self.is_number { self.text.len() } else { json::text_bytes(&self.text) }
-    }
 }
 
 /// Binary messages have only texts, so a number equals the text of its digits.
@@ -102,17 +95,11 @@ impl PartialEq for Ref<'_> {
 
 impl Eq for Ref<'_> {}
 
-/// Appends a ref, or null.
 pub(super) fn write_ref(out: &mut Vec<u8>, reference: Option<&Ref<'_>>) {
     match reference {
         Some(reference) => reference.write(out),
         None => out.extend_from_slice(b"null"),
     }
-}
-
-/// Bytes that [`write_ref`] appends.
-pub(super) fn ref_bytes(reference: Option<&Ref<'_>>) -> usize {
-    reference.map_or(4, Ref::bytes)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,7 +110,6 @@ pub enum Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// An empty object, `{}`.
     pub const EMPTY: Payload<'static> = Payload::Json("{}");
 
     /// The payload for other protocols.
@@ -150,7 +136,6 @@ pub struct Push<'a> {
     pub payload: Payload<'a>,
 }
 
-/// Outcome of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Status {
     Ok,
@@ -158,7 +143,6 @@ pub enum Status {
 }
 
 impl Status {
-    /// The text in a reply.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         if self == Status::Ok { "ok" } else { "error" }
@@ -169,21 +153,16 @@ impl Status {
     }
 }
 
-/// The reply to a push.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply<'a> {
-    /// Copied from the push.
     pub join_ref: Option<Ref<'a>>,
-    /// Copied from the push.
     pub reference: Option<Ref<'a>>,
-    /// Copied from the push.
     pub topic: Cow<'a, str>,
     pub status: Status,
     /// For an error, an object with a `reason`.
     pub response: Payload<'a>,
 }
 
-/// A message from a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
     Push(Push<'a>),
@@ -194,27 +173,19 @@ pub enum Message<'a> {
 pub mod word {
     /// Topic for messages about the connection.
     pub const PHOENIX: &str = "phoenix";
-    /// Keep alive of a client.
     pub const HEARTBEAT: &str = "heartbeat";
-    /// Subscribes to a topic.
     pub const JOIN: &str = "phx_join";
-    /// Unsubscribes from a topic.
     pub const LEAVE: &str = "phx_leave";
-    /// A reply to a push.
     pub const REPLY: &str = "phx_reply";
-    /// A channel was closed, as requested.
     pub const CLOSE: &str = "phx_close";
     /// A channel failed; the client joins again.
     pub const ERROR: &str = "phx_error";
     /// Records of a topic will not reach the client; the payload lists them.
     pub const GAP: &str = "phx_gap";
-    /// All members of a room.
     pub const PRESENCE_STATE: &str = "presence_state";
-    /// Members that joined and left.
     pub const PRESENCE_DIFF: &str = "presence_diff";
     /// Number of members, if not all are listed.
     pub const PRESENCE_COUNT: &str = "presence_count";
-    /// A member updates its meta.
     pub const PRESENCE_UPDATE: &str = "presence_update";
     /// Clients push this to publish the event in its payload.
     pub const PUBLISH: &str = "publish";

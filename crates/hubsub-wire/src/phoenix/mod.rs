@@ -5,15 +5,6 @@
 //! [join_ref, ref, topic, event, payload]
 //! ```
 //!
-//! - [`Connect`]: the version and the token in a request
-//! - [`Push`]: a client's message; its payload is checked, and left encoded
-//! - [`Message`]: a server's message
-//! - [`Broadcast`]: a message to all subscribers of a topic, encoded once
-//! - [`Socket`]: the channels of a connection, and the effect of each message
-//! - [`PresenceRequest`] and [`Present`]: a client's own presence, and the members of a room
-//! - [`Payload::of_record`]: a record as a payload for browsers, whoever published it
-//! - [`Flaw`] and [`Refused`]: errors, and the replies to them
-//!
 //! Invariants:
 //!
 //! 1. No input panics, and none costs more than its length: nothing recurses.
@@ -46,15 +37,13 @@ pub use decode::DecodeLimits;
 pub use encode::EncodeError;
 pub(crate) use encode::write_payload;
 pub use error::Flaw;
-pub use join::{BadStart, Start, joined_at};
+pub use join::{BadJoin, Start, joined_at};
 pub use json::{DEPTH_MAX, write_text};
 pub use longpoll::{
     LINES_MAX, LONGPOLL_PATH, PollStatus, PollToken, poll_token, read_lines, write_messages,
     write_poll_status,
 };
 pub use message::{FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, is_reserved, word};
-pub use presence::{
-    BadPresence, Member, PresenceRequest, Present, reference_text, write_diff, write_members,
-};
+pub use presence::{Member, PresenceRequest, Present, reference_text, write_diff, write_members};
 pub use record::{EVENT_HEADER, FORM_HEADER, Form, record_event};
 pub use socket::{Action, End, Rules, Socket, Taken};

@@ -6,115 +6,73 @@
 //! presence_diff   {"joins": {…}, "leaves": {…}}        presence_count  {"count": 12000}
 //! ```
 
-use super::decode::members;
+use super::decode::each_member;
+use super::join::BadJoin;
 use super::json::{Reader, write_text};
 use super::message::Payload;
-use std::fmt;
 
-/// The presence request of a join.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PresenceRequest {
     /// The member that the client becomes; `None`: it only watches members.
     pub member: Option<Member>,
 }
 
-/// Identity of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Presence key: not empty.
+    /// Must not be empty.
     pub key: Box<str>,
     /// The client's own data: an encoded JSON object.
     pub meta: Box<str>,
 }
-
-/// Why the presence request of a join is invalid.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum BadPresence {
-    /// It is neither true nor an object.
-    Presence,
-    /// There is no key, or it is not a text.
-    Key,
-    /// The meta is not an object.
-    Meta,
-}
-
-impl BadPresence {
-    /// The reason in the reply.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
-        match self {
-            BadPresence::Presence => "presence is true or an object; hint: {\"key\": \"ann\"}",
-            BadPresence::Key => "presence needs a key, which is a text; hint: {\"key\": \"ann\"}",
-            BadPresence::Meta => "the meta of presence is an object",
-        }
-    }
-}
-
-impl fmt::Display for BadPresence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for BadPresence {}
 
 impl PresenceRequest {
     /// Parses a join's payload; `None` without a presence request, or if it is null or false.
     ///
     /// # Errors
     /// A member is invalid.
-    pub fn read(params: Payload<'_>) -> Result<Option<PresenceRequest>, BadPresence> {
+    pub fn read(params: Payload<'_>) -> Result<Option<PresenceRequest>, BadJoin> {
         let Payload::Json(text) = params else { return Ok(None) };
         if !text.starts_with('{') {
             return Ok(None);
         }
         let mut presence = None;
-        let walked = members(&mut Reader::new(text), |name, reader| {
-            let value = reader.value()?;
+        each_member(text, |name, value| {
             if name == "presence" {
                 presence = Some(value);
             }
-            Ok(())
-        });
-        walked.map_err(|_| BadPresence::Presence)?;
+        })
+        .map_err(|_| BadJoin::Presence)?;
         match presence {
             None | Some("null" | "false") => Ok(None),
             Some("true") => Ok(Some(PresenceRequest { member: None })),
             Some(object) if object.starts_with('{') => {
-                Ok(Some(PresenceRequest { member: Some(Member::read(object)?) }))
+                Member::read(object).map(|member| Some(PresenceRequest { member: Some(member) }))
             }
-            Some(_) => Err(BadPresence::Presence),
+            Some(_) => Err(BadJoin::Presence),
         }
     }
 }
 
 impl Member {
-    fn read(object: &str) -> Result<Member, BadPresence> {
+    fn read(object: &str) -> Result<Member, BadJoin> {
         let (mut key, mut meta) = (None, "{}");
-        let walked = members(&mut Reader::new(object), |name, reader| {
-            let value = reader.value()?;
-            match name {
-                "key" => key = Some(value),
-                "meta" if value != "null" => meta = value,
-                _ => {}
-            }
-            Ok(())
-        });
-        walked.map_err(|_| BadPresence::Presence)?;
+        each_member(object, |name, value| match name {
+            "key" => key = Some(value),
+            "meta" if value != "null" => meta = value,
+            _ => {}
+        })
+        .map_err(|_| BadJoin::Presence)?;
         let key = key.and_then(|key| Reader::new(key).text().ok()).filter(|key| !key.is_empty());
         if !meta.starts_with('{') {
-            return Err(BadPresence::Meta);
+            return Err(BadJoin::Meta);
         }
-        Ok(Member { key: key.ok_or(BadPresence::Key)?.into(), meta: meta.into() })
+        Ok(Member { key: key.ok_or(BadJoin::Key)?.into(), meta: meta.into() })
     }
 }
 
-/// A member, as shown to clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Present<'a> {
-    /// Run of the member's node.
     pub run: u64,
-    /// Number of the member on its node.
     pub reference: u64,
     /// The number before its last update; 0: there was none.
     pub former: u64,
@@ -150,7 +108,6 @@ pub fn write_members(members: &mut [Present<'_>], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Appends the payload of `presence_diff`.
 pub fn write_diff(joins: &mut [Present<'_>], leaves: &mut [Present<'_>], out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"joins\":");
     write_members(joins, out);

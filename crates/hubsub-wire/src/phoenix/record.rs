@@ -3,11 +3,9 @@
 use super::json::{self, Reader};
 use super::message::{Payload, is_reserved, word};
 
-/// Header with the event of a record.
 pub const EVENT_HEADER: &str = "event";
 
-/// The event of a record, from that header. Any publisher may have set it, so an event of the protocol itself
-/// is ignored.
+/// The event of a record. Any publisher may set the header, so events of the protocol are ignored.
 #[must_use]
 pub fn record_event(header: Option<&str>) -> &str {
     header.filter(|event| !is_reserved(event)).unwrap_or(word::MESSAGE)
@@ -37,7 +35,6 @@ impl Form {
         }
     }
 
-    /// The value of the header.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         if self == Form::Json { "json" } else { "binary" }

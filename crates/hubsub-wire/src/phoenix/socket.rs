@@ -16,12 +16,12 @@
 
 use super::answer::{Answer, reason};
 use super::error::Flaw;
-use super::join::Start;
+use super::join::{BadJoin, Start};
 use super::json::Reader;
 use super::message::{
     FIELD_BYTES_MAX, Message, Payload, Push, Ref, Reply, Status, Version, is_reserved, word,
 };
-use super::presence::{BadPresence, PresenceRequest};
+use super::presence::PresenceRequest;
 use crate::websocket::CloseCode;
 use hubsub_types::names::Matcher;
 use std::borrow::Cow;
@@ -29,9 +29,7 @@ use std::borrow::Cow;
 /// Rules for all connections; they may change while connections are open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// Patterns of topics that may be joined.
     pub topics: Vec<Matcher>,
-    /// Most channels of one connection.
     pub channels_max: usize,
     /// Most joins of one connection per second; further ones are refused.
     pub joins_per_second_max: u32,
@@ -54,13 +52,10 @@ impl Default for Rules {
     }
 }
 
-/// Error for a topic without a channel.
 const UNMATCHED: &str = "unmatched topic";
 
-/// Error for too many joins.
 const JOIN_RATE: &str = "join_rate: too many joins in a second";
 
-/// Actions for the owner, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action<'a> {
     /// Send it, after the replies that were started before.
@@ -71,31 +66,21 @@ pub enum Action<'a> {
         start: Start,
         /// The client's whole payload, for authorization.
         params: Payload<'a>,
-        /// The presence request, if any.
         presence: Option<PresenceRequest>,
     },
     /// Unsubscribe from the topic. Nothing of the topic may be sent from now on.
     Leave { topic: &'a str },
     /// Update the meta of the channel's member, then write the reply.
-    Update {
-        topic: &'a str,
-        /// An encoded JSON object.
-        meta: &'a str,
-        /// To be written when the outcome is known.
-        answer: Answer,
-    },
-    /// Publish the event, then write the reply.
+    Update { topic: &'a str, meta: &'a str, answer: Answer },
     Publish {
         topic: &'a str,
         /// Never a reserved one.
         event: &'a str,
         payload: Payload<'a>,
-        /// To be written when the outcome is known.
         answer: Answer,
     },
 }
 
-/// Whether a message was accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Taken {
     Yes,
@@ -103,16 +88,12 @@ pub enum Taken {
     Waits,
 }
 
-/// Why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The client sent an invalid message.
     Flaw(Flaw),
-    /// It was silent for too long.
     Silent,
     /// All clients together have too much unfinished input, and this one has most of it.
     Debtor,
-    /// The server disconnects it.
     Disconnected,
     /// The server stops; the client reconnects to another one.
     Restart,
@@ -125,13 +106,12 @@ impl End {
         match self {
             End::Flaw(flaw) => flaw.code(),
             End::Silent | End::Disconnected => CloseCode::GOING_AWAY,
-            End::Debtor => CloseCode::new(1013).expect("a registered code"),
-            End::Restart => CloseCode::new(1012).expect("a registered code"),
+            End::Debtor => CloseCode::TRY_AGAIN_LATER,
+            End::Restart => CloseCode::SERVICE_RESTART,
         }
     }
 }
 
-/// The channels of one connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Socket {
     version: Version,
@@ -148,12 +128,10 @@ struct Channel {
     topic: Box<str>,
     /// Identifies the messages of this join.
     join_ref: Option<Ref<'static>>,
-    /// The reply to the join, until it is answered.
     joining: Option<Answer>,
 }
 
 impl Socket {
-    /// A new connection with this version.
     #[must_use]
     pub fn new(version: Version, now_ms: u64) -> Socket {
         Socket { version, channels: Vec::new(), heard_ms: now_ms, joins: (0, 0) }
@@ -164,7 +142,6 @@ impl Socket {
         self.version
     }
 
-    /// Handles a message from the client.
     pub fn receive(&mut self, push: &Push<'_>, rules: &Rules, act: &mut impl FnMut(Action<'_>)) -> Taken {
         if push.topic == word::PHOENIX && push.event == word::HEARTBEAT {
             reply(push, None, Status::Ok, "{}", act);
@@ -192,7 +169,6 @@ impl Socket {
         Taken::Yes
     }
 
-    /// Handles a message for a topic without a channel.
     fn without_channel(&mut self, push: &Push<'_>, rules: &Rules, act: &mut impl FnMut(Action<'_>)) {
         let join_ref = push.join_ref.as_ref();
         if push.event == word::LEAVE {
@@ -200,24 +176,22 @@ impl Socket {
         }
         let may_be_joined = push.topic != word::PHOENIX && rules.opens(push.topic.as_bytes());
         if push.event != word::JOIN {
-            return reply(push, None, Status::Error, &reason(UNMATCHED), act);
+            return refuse(push, None, UNMATCHED, act);
         }
         if !may_be_joined {
-            return reply(push, join_ref, Status::Error, &reason(UNMATCHED), act);
+            return refuse(push, join_ref, UNMATCHED, act);
         }
         if self.channels.len() >= rules.channels_max {
-            return reply(push, join_ref, Status::Error, &reason("too many channels joined"), act);
+            return refuse(push, join_ref, "too many channels joined", act);
         }
         if !self.may_join(rules) {
-            return reply(push, join_ref, Status::Error, &reason(JOIN_RATE), act);
+            return refuse(push, join_ref, JOIN_RATE, act);
         }
-        let start = match Start::read(push.payload) {
-            Ok(start) => start,
-            Err(bad) => return reply(push, join_ref, Status::Error, &reason(bad.reason()), act),
-        };
-        let presence = match PresenceRequest::read(push.payload) {
-            Ok(presence) => presence,
-            Err(bad) => return reply(push, join_ref, Status::Error, &reason(bad.reason()), act),
+        let read =
+            Start::read(push.payload).and_then(|start| Ok((start, PresenceRequest::read(push.payload)?)));
+        let (start, presence) = match read {
+            Ok(read) => read,
+            Err(bad) => return refuse(push, join_ref, &bad.to_string(), act),
         };
         // In version 1 messages have no join_ref, and clients identify a join by its ref.
         let of_join = match self.version {
@@ -238,16 +212,12 @@ impl Socket {
         act(Action::Join { topic: &push.topic, start, params: push.payload, presence });
     }
 
-    /// Handles an update of a member's meta.
     fn update(&self, push: &Push<'_>, act: &mut impl FnMut(Action<'_>)) {
         match push.payload {
             Payload::Json(meta) if meta.starts_with('{') => {
                 act(Action::Update { topic: &push.topic, meta, answer: Answer::new(self.version, push) });
             }
-            _ => {
-                let why = reason(BadPresence::Meta.reason());
-                reply(push, push.join_ref.as_ref(), Status::Error, &why, act);
-            }
+            _ => refuse(push, push.join_ref.as_ref(), &BadJoin::Meta.to_string(), act),
         }
     }
 
@@ -261,14 +231,13 @@ impl Socket {
         self.joins.1 <= rules.joins_per_second_max
     }
 
-    /// Handles an event for all channels of the topic.
     fn publish(&self, push: &Push<'_>, act: &mut impl FnMut(Action<'_>)) {
         match said_to_all(push) {
             Ok((event, payload)) => {
                 let answer = Answer::new(self.version, push);
                 act(Action::Publish { topic: &push.topic, event: &event, payload, answer });
             }
-            Err(why) => reply(push, push.join_ref.as_ref(), Status::Error, &reason(why), act),
+            Err(why) => refuse(push, push.join_ref.as_ref(), why, act),
         }
     }
 
@@ -293,8 +262,7 @@ impl Socket {
         true
     }
 
-    /// Ends a joined channel whose topic failed; the client joins again after a delay. Returns whether it
-    /// existed.
+    /// Ends a joined channel, if there is one, whose topic failed; the client joins again after a delay.
     pub fn fail(&mut self, topic: &str, why: &str, act: &mut impl FnMut(Action<'_>)) -> bool {
         let Some(old) = self.remove_joined(topic) else { return false };
         let response = reason(why);
@@ -319,7 +287,6 @@ impl Socket {
         self.channels.iter().map(|channel| &*channel.topic)
     }
 
-    /// Bytes of any kind arrived.
     pub fn heard(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }
@@ -350,7 +317,6 @@ fn said_to_all<'a>(push: &'a Push<'_>) -> Result<(Cow<'a, str>, Payload<'a>), &'
     }
 }
 
-/// The event and payload inside a `publish`.
 fn inner_event(payload: Payload<'_>) -> Option<(Cow<'_, str>, Payload<'_>)> {
     let Payload::Json(text) = payload else { return None };
     let mut reader = Reader::new(text);
@@ -364,7 +330,10 @@ fn inner_event(payload: Payload<'_>) -> Option<(Cow<'_, str>, Payload<'_>)> {
     Some((event, Payload::Json(payload)))
 }
 
-/// Answers a push at once.
+fn refuse(push: &Push<'_>, join_ref: Option<&Ref<'_>>, why: &str, act: &mut impl FnMut(Action<'_>)) {
+    reply(push, join_ref, Status::Error, &reason(why), act);
+}
+
 fn reply(
     push: &Push<'_>,
     join_ref: Option<&Ref<'_>>,

@@ -10,12 +10,10 @@ use super::error::ProtocolError;
 use super::inline;
 use memchr::memchr;
 
-/// Limits of one command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DecodeLimits {
     /// Longest command, arguments and framing together, in bytes; at most 4 GiB - 1.
     pub frame_bytes_max: usize,
-    /// Most arguments of a command.
     pub args_max: usize,
     /// Longest inline command or header, in bytes, without its line end.
     pub inline_bytes_max: usize,
@@ -26,15 +24,12 @@ pub struct DecodeLimits {
 pub enum Decoded {
     /// A command of at least one argument, in the first `len` bytes.
     Command {
-        /// Bytes to remove before the next call.
         len: usize,
     },
     /// An empty line or an array without elements, which is ignored.
     Skip {
-        /// Bytes to remove before the next call.
         len: usize,
     },
-    /// An incomplete command, possibly empty.
     Incomplete,
 }
 
@@ -50,11 +45,9 @@ pub struct Decoder {
     scanned: usize,
     /// Remaining arguments; 0 until a header is read.
     args_left: usize,
-    /// Length of input that the next call needs.
     needed: usize,
     /// Start and end of each argument, in the input or in `words`.
     args: Vec<(u32, u32)>,
-    /// The words of an inline command.
     words: Vec<u8>,
     inline: bool,
 }
@@ -98,8 +91,7 @@ impl Decoder {
         self.decode_args(input, limits)
     }
 
-    /// Fast path for nearly all commands: complete, with short headers. After `None` only `args` has changed,
-    /// and must be cleared.
+    /// Fast path for complete commands with short headers. After `None` the caller clears `args`.
     #[inline]
     fn decode_whole(&mut self, input: &[u8], limits: &DecodeLimits) -> Option<usize> {
         let (count, mut at) = short_header(input)?;
@@ -152,7 +144,6 @@ impl Decoder {
         }
     }
 
-    /// The header at `at`; `None` while it is incomplete.
     fn header(
         &mut self,
         input: &[u8],
@@ -210,7 +201,6 @@ impl Decoder {
         }
     }
 
-    /// Number of arguments of the last command.
     #[must_use]
     pub fn argc(&self) -> usize {
         self.args.len()
@@ -241,8 +231,7 @@ impl Decoder {
         if self.args_left == 1 { self.body_end } else { 0 }
     }
 
-    /// Discards the current frame and frees large allocations; the next call begins a frame. A small
-    /// allocation is kept.
+    /// Discards the current frame and frees large allocations; a small one is kept.
     pub fn reset(&mut self) {
         *self = Decoder {
             args: std::mem::take(&mut self.args),
@@ -270,9 +259,7 @@ impl Decoder {
 
 /// The line `*<number>` or `$<number>`.
 struct Header {
-    /// `None` if it is not a number.
     number: Option<i64>,
-    /// Position after its line end.
     end: usize,
 }
 

@@ -3,24 +3,20 @@
 
 use hubsub_types::Position;
 
-/// Protocol version of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Proto {
     /// Every connection begins with it.
     #[default]
     Resp2,
-    /// Selected by `HELLO 3`.
     Resp3,
 }
 
-/// The kind of subscription that a message matched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     Message,
     SMessage,
 }
 
-/// The command that is confirmed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Subscription {
     Subscribe,
@@ -72,8 +68,7 @@ pub fn pmessage(
     push_of_bulks(out, proto, b"$8\r\npmessage\r\n", [pattern, channel, payload], position);
 }
 
-/// `[kind, name, count]`: the reply to each name of a (un)subscribe command; without a name if there was none
-/// to unsubscribe.
+/// `[kind, name, count]`: a reply per name; without a name if there was none to unsubscribe.
 pub fn subscription(out: &mut Vec<u8>, proto: Proto, kind: Subscription, name: Option<&[u8]>, count: u64) {
     out.reserve(HEADER_MAX + bulk_len(kind.word()) + bulk_len(name.unwrap_or_default()) + HEADER_MAX);
     push_header(out, proto, 3);
@@ -130,7 +125,6 @@ pub fn int(out: &mut Vec<u8>, value: i64) {
     digits_line(out, value.unsigned_abs());
 }
 
-/// A string of any bytes.
 #[inline]
 pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bulk_len(bytes));
@@ -139,17 +133,14 @@ pub fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Null in place of a string.
 pub fn null(out: &mut Vec<u8>, proto: Proto) {
     out.extend_from_slice(if proto == Proto::Resp3 { b"_\r\n" } else { b"$-1\r\n" });
 }
 
-/// Null in place of an array.
 pub fn null_array(out: &mut Vec<u8>, proto: Proto) {
     out.extend_from_slice(if proto == Proto::Resp3 { b"_\r\n" } else { b"*-1\r\n" });
 }
 
-/// Header of an array; `len` elements follow.
 pub fn array_header(out: &mut Vec<u8>, len: usize) {
     header(out, b'*', len as u64);
 }
@@ -209,7 +200,6 @@ const HEADER_MAX: usize = 1 + DIGITS_MAX + 2;
 const DIGITS_MAX: usize = 20;
 const POSITION_MAX: usize = 2 * DIGITS_MAX + 1;
 
-/// Upper bound of the length of a bulk string.
 fn bulk_len(bytes: &[u8]) -> usize {
     HEADER_MAX + bytes.len() + 2
 }

@@ -5,24 +5,18 @@ use std::fmt;
 /// Input that is no command. The texts are those of Redis 7.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProtocolError {
-    /// The number of arguments is invalid, or too large.
     InvalidMultibulkLength,
     /// An argument begins with this byte instead of `$`.
     ExpectedBulk(u8),
     /// The length of an argument is invalid, or makes the frame too large.
     InvalidBulkLength,
-    /// No line end after `*` within the limit.
     TooBigMultibulkCount,
-    /// No line end after `$` within the limit.
     TooBigBulkCount,
-    /// No line end in an inline command within the limit.
     TooBigInline,
-    /// A quote is not closed, or text follows the closing one.
     UnbalancedQuotes,
 }
 
 impl ProtocolError {
-    /// Appends the whole error reply.
     pub fn write(self, out: &mut Vec<u8>) {
         out.reserve(64);
         out.extend_from_slice(b"-ERR Protocol error: ");

@@ -2,41 +2,27 @@
 
 use super::handshake::{accept, base64};
 use crate::http::head::{Head, HeadFlaw};
-use std::fmt;
 
 const KEY_BYTES: usize = 24;
 
 /// Why a response opens no WebSocket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AnswerFlaw<'a> {
-    /// It is not HTTP, or too large.
+    /// It may also be too large.
+    #[error("the answer is not HTTP/1.1")]
     NotHttp,
     /// It has another status than 101, in this line.
+    #[error("no upgrade: {0}")]
     Refused(&'a str),
-    /// It does not upgrade to a WebSocket.
+    #[error("the answer upgrades to something else")]
     NotUpgrade,
-    /// It does not match the key.
+    #[error("the answer is to another key")]
     Accept,
-    /// It has an extension, but none was offered.
+    #[error("an extension that was not offered")]
     Extension,
-    /// It has a subprotocol that was not offered.
+    #[error("a subprotocol that was not offered: {0}")]
     Subprotocol(&'a str),
 }
-
-impl fmt::Display for AnswerFlaw<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AnswerFlaw::NotHttp => f.write_str("the answer is not HTTP/1.1"),
-            AnswerFlaw::Refused(line) => write!(f, "no upgrade: {line}"),
-            AnswerFlaw::NotUpgrade => f.write_str("the answer upgrades to something else"),
-            AnswerFlaw::Accept => f.write_str("the answer is to another key"),
-            AnswerFlaw::Extension => f.write_str("an extension that was not offered"),
-            AnswerFlaw::Subprotocol(name) => write!(f, "a subprotocol that was not offered: {name}"),
-        }
-    }
-}
-
-impl std::error::Error for AnswerFlaw<'_> {}
 
 /// Appends a request to upgrade; `nonce` is random.
 pub fn write_request(out: &mut Vec<u8>, host: &str, path: &str, nonce: [u8; 16], subprotocols: &[&str]) {
@@ -55,8 +41,7 @@ pub fn write_request(out: &mut Vec<u8>, host: &str, path: &str, nonce: [u8; 16],
     out.extend_from_slice(b"\r\n");
 }
 
-/// Parses the response to that request: the chosen subprotocol, if any, and the length of the response;
-/// `None` while it is incomplete.
+/// The chosen subprotocol, if any, and the length of the response; `None` while it is incomplete.
 ///
 /// # Errors
 /// The response opens no WebSocket.

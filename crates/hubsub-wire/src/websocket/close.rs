@@ -8,23 +8,16 @@ use crate::flaws::flaws;
 pub struct CloseCode(u16);
 
 impl CloseCode {
-    /// The connection has fulfilled its purpose.
     pub const NORMAL: CloseCode = CloseCode(1000);
     /// The server stops, or the user leaves the page.
     pub const GOING_AWAY: CloseCode = CloseCode(1001);
-    /// A frame violates the protocol.
     pub const PROTOCOL_ERROR: CloseCode = CloseCode(1002);
-    /// A kind of data that is not supported.
     pub const UNSUPPORTED: CloseCode = CloseCode(1003);
-    /// A text that is not UTF-8.
     pub const INVALID_DATA: CloseCode = CloseCode(1007);
     /// A message violates a rule of the server.
     pub const POLICY: CloseCode = CloseCode(1008);
-    /// The message is too long.
     pub const TOO_BIG: CloseCode = CloseCode(1009);
-    /// The server failed unexpectedly.
-    pub const INTERNAL_ERROR: CloseCode = CloseCode(1011);
-    /// The server is overloaded.
+    pub const SERVICE_RESTART: CloseCode = CloseCode(1012);
     pub const TRY_AGAIN_LATER: CloseCode = CloseCode(1013);
 
     /// `None` unless the code may be sent: a registered one (not 1004, 1005, 1006, 1015), a library's (3000

@@ -2,11 +2,9 @@
 //! returned as it arrives.
 
 use super::close::{CloseCode, Flaw};
-use super::frame::{Header, Opcode};
-use super::mask::unmask;
+use super::frame::{Header, Opcode, unmask};
 use super::utf8::Utf8;
 
-/// Length limits of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DecodeLimits {
     /// Longest payload of one frame, in bytes.
@@ -15,16 +13,12 @@ pub struct DecodeLimits {
     pub message_bytes_max: u64,
 }
 
-/// The sender of the decoded frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Peer {
-    /// Its frames are masked.
     Client,
-    /// Its frames are not masked.
     Server,
 }
 
-/// Type of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// UTF-8; a piece may end inside a character.
@@ -37,10 +31,8 @@ pub enum Kind {
 pub enum Decoded<'a> {
     /// A piece of a message, possibly empty.
     Data {
-        /// Kind of the message.
         kind: Kind,
         bytes: &'a [u8],
-        /// Whether the message ends with it.
         last: bool,
         /// Includes the header, if it is the frame's first piece.
         len: usize,
@@ -48,31 +40,24 @@ pub enum Decoded<'a> {
     /// Must be answered by a Pong with the same payload.
     Ping {
         payload: &'a [u8],
-        /// Length of the frame.
         len: usize,
     },
-    /// The reply to Ping.
     Pong {
         payload: &'a [u8],
-        /// Length of the frame.
         len: usize,
     },
     /// Must be answered by a Close, if none was sent; all input after it is ignored.
     Close {
         code: Option<CloseCode>,
-        /// The peer's explanation for people.
         reason: &'a str,
-        /// Length of the frame.
         len: usize,
     },
     /// Input after the Close, which is ignored.
     AfterClose {
-        /// Length of all remaining input.
         len: usize,
     },
     /// An incomplete frame, possibly empty.
     Incomplete {
-        /// Length of input that the next call needs to return more.
         needed: usize,
     },
 }
@@ -83,9 +68,7 @@ pub struct Decoder {
     from: Peer,
     /// The mask, rotated to the current position in the data frame.
     mask: [u8; 4],
-    /// Bytes of that frame that have not arrived.
     frame_left: u64,
-    /// Whether the frame is the last of its message.
     fin: bool,
     /// The current message, between its first frame and its last.
     message: Option<Kind>,
@@ -185,7 +168,6 @@ impl Decoder {
         Ok(Decoded::Data { kind, bytes: piece, last, len: at + bytes })
     }
 
-    /// Decodes a control frame, once it is complete.
     fn control<'a>(&mut self, header: Header, input: &'a mut [u8]) -> Result<Decoded<'a>, Flaw> {
         let len = header.bytes + header.payload_bytes as usize;
         let Some(payload) = input.get_mut(header.bytes..len) else {

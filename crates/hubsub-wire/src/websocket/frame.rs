@@ -2,24 +2,16 @@
 //! client's are, each with its own mask.
 
 use super::close::{CloseCode, Flaw};
-use super::mask::unmask;
 
-/// Longest payload of a control frame, in bytes.
 pub(super) const CONTROL_BYTES_MAX: usize = 125;
 
-/// Type of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Opcode {
-    /// The next piece of a message.
     Continuation = 0,
-    /// Begins a text message.
     Text = 1,
-    /// Begins a binary message.
     Binary = 2,
-    /// Ends the connection, with a code.
     Close = 8,
-    /// Must be answered by Pong.
     Ping = 9,
     /// The reply to Ping, or a sign of life.
     Pong = 10,
@@ -32,27 +24,23 @@ impl Opcode {
         all.into_iter().find(|&opcode| opcode as u8 == bits)
     }
 
-    /// Whether it may come inside a message.
     #[must_use]
     pub fn is_control(self) -> bool {
         self as u8 >= 8
     }
 }
 
-/// A decoded frame header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub fin: bool,
     pub opcode: Opcode,
     pub mask: Option<[u8; 4]>,
     pub payload_bytes: u64,
-    /// Length of the header.
     pub bytes: usize,
 }
 
 impl Header {
-    /// The header at the start of the input, or the length of input needed to decode more. Each byte is
-    /// checked once it is there.
+    /// The header, or the length of input needed to decode more. Each byte is checked once it is there.
     #[inline]
     pub fn read(input: &[u8], masked: bool) -> Result<Result<Header, usize>, Flaw> {
         let Some(&first) = input.first() else { return Ok(Err(1)) };
@@ -148,4 +136,21 @@ pub fn write_close(out: &mut Vec<u8>, code: CloseCode, reason: &str, mask: Optio
     let cut = (0..=longest).rev().find(|&at| reason.is_char_boundary(at)).unwrap_or(0);
     let payload = [&code.number().to_be_bytes(), &reason.as_bytes()[..cut]].concat();
     write_frame(out, Opcode::Close, true, &payload, mask);
+}
+
+/// Masks or unmasks bytes in place (section 5.3), eight at a time; returns the mask for the bytes after them.
+#[inline]
+pub fn unmask(bytes: &mut [u8], mask: [u8; 4]) -> [u8; 4] {
+    let [a, b, c, d] = mask;
+    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    let (words, rest) = bytes.as_chunks_mut::<8>();
+    for word in words {
+        *word = (u64::from_ne_bytes(*word) ^ wide).to_ne_bytes();
+    }
+    for (byte, mask) in rest.iter_mut().zip(mask.iter().cycle()) {
+        *byte ^= mask;
+    }
+    let mut mask = mask;
+    mask.rotate_left(rest.len() % 4);
+    mask
 }

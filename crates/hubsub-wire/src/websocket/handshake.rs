@@ -8,19 +8,15 @@ use sha1::{Digest, Sha1};
 /// The protocol appends this to a key before hashing.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Length of the hash of a key in base64.
 pub(super) const ACCEPT_BYTES: usize = 28;
 
 /// A request to upgrade, valid by section 4.2.1. The caller checks its path, its origin and its subprotocols.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
-    /// Path and query; begins with `/`.
     pub path: &'a str,
-    /// The server's name in the request.
     pub host: &'a str,
     /// Origin of the page in a browser; `None` for other clients.
     pub origin: Option<&'a str>,
-    /// Length of the request.
     pub len: usize,
     key: &'a str,
     head: Head<'a>,
@@ -103,7 +99,6 @@ impl<'a> Request<'a> {
         self.head.list("Sec-WebSocket-Protocol")
     }
 
-    /// The first of them that the server supports.
     #[must_use]
     pub fn choose_subprotocol(&self, spoken: &[&'static str]) -> Option<&'static str> {
         self.subprotocols().find_map(|offered| spoken.iter().copied().find(|&word| word == offered))
@@ -146,7 +141,6 @@ pub(crate) fn base64(bytes: &[u8], text: &mut [u8]) {
     }
 }
 
-/// Whether it is 16 bytes in base64.
 fn is_key(key: &str) -> bool {
     let Some(chars) = key.strip_suffix("==").map(str::as_bytes) else { return false };
     let value = |char: &u8| ALPHABET.iter().position(|of| of == char);

@@ -6,11 +6,6 @@
 //! |         1 byte          |     1 byte     | 0 2 8  | 0 4   |   …     |
 //! ```
 //!
-//! - [`Request`]: a request to upgrade; checked, then accepted or refused
-//! - [`Decoder`]: decodes frames into messages, piece by piece, unmasked in place
-//! - [`write_frame`], [`write_close`]: encode frames
-//! - [`Flaw`] and [`Refusal`]: errors, and the bytes that report them
-//!
 //! Invariants:
 //!
 //! 1. However the input is split, it yields the same messages or the same error.
@@ -26,14 +21,12 @@ mod close;
 mod decode;
 mod frame;
 mod handshake;
-mod mask;
 mod utf8;
 
 pub use crate::http::HEAD_BYTES_MAX;
 pub use client::{AnswerFlaw, read_answer, write_request};
 pub use close::{CloseCode, Flaw};
 pub use decode::{DecodeLimits, Decoded, Decoder, Kind, Peer};
-pub use frame::{Opcode, write_close, write_frame, write_frame_header};
+pub use frame::{Opcode, unmask, write_close, write_frame, write_frame_header};
 pub(crate) use handshake::base64;
 pub use handshake::{Refusal, Request};
-pub use mask::unmask;

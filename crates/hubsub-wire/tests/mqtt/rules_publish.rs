@@ -182,10 +182,10 @@ fn a_message_is_encoded_once_and_its_id_is_patched_for_each() {
             };
             let mut arena = b"others".to_vec();
             let encoded = write_publish(&mut arena, version, &publish, usize::MAX).expect("short");
-            let mut out = Vec::new();
             for (number, dup) in [(1, false), (65_535, true)] {
-                out.clear();
-                encoded.copy(&arena, id(number), dup, &mut out);
+                let mut out = arena[encoded.start..encoded.end].to_vec();
+                let id_at = encoded.id_at.map(|at| at - encoded.start);
+                Encoded { start: 0, end: out.len(), id_at }.patch(&mut out, id(number), dup);
                 assert_eq!(
                     published(Server, version, &out),
                     Publish { id: Some(id(number)), dup, ..publish }

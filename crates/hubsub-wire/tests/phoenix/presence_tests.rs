@@ -4,7 +4,7 @@ use crate::socket_tests::Client;
 use crate::tools::*;
 use hubsub_wire::phoenix::*;
 
-fn wanted(params: &str) -> Result<Option<PresenceRequest>, BadPresence> {
+fn wanted(params: &str) -> Result<Option<PresenceRequest>, BadJoin> {
     PresenceRequest::read(Payload::Json(params))
 }
 
@@ -26,14 +26,14 @@ fn a_join_names_its_member_or_only_requests_the_members() {
 #[test]
 fn an_invalid_presence_is_refused_with_a_hint() {
     for value in ["1", r#""ann""#, "[]"] {
-        assert_eq!(wanted(&format!(r#"{{"presence":{value}}}"#)), Err(BadPresence::Presence), "{value}");
+        assert_eq!(wanted(&format!(r#"{{"presence":{value}}}"#)), Err(BadJoin::Presence), "{value}");
     }
     for value in ["{}", r#"{"key":1}"#, r#"{"key":""}"#, r#"{"key":null}"#] {
-        assert_eq!(wanted(&format!(r#"{{"presence":{value}}}"#)), Err(BadPresence::Key), "{value}");
+        assert_eq!(wanted(&format!(r#"{{"presence":{value}}}"#)), Err(BadJoin::Key), "{value}");
     }
     for meta in ["1", "[]", r#""x""#] {
         let params = format!(r#"{{"presence":{{"key":"a","meta":{meta}}}}}"#);
-        assert_eq!(wanted(&params), Err(BadPresence::Meta), "{meta}");
+        assert_eq!(wanted(&params), Err(BadJoin::Meta), "{meta}");
     }
     let mut client = Client::new(V2);
     let done = client.sends(r#"["1","1","room:1","phx_join",{"presence":{"key":7}}]"#);

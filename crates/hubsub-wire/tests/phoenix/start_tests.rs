@@ -3,7 +3,7 @@
 use hubsub_types::{Epoch, Position, Seq};
 use hubsub_wire::phoenix::*;
 
-fn start(params: &str) -> Result<Start, BadStart> {
+fn start(params: &str) -> Result<Start, BadJoin> {
     Start::read(Payload::Json(params))
 }
 
@@ -42,13 +42,15 @@ fn an_invalid_start_is_refused_with_a_hint() {
         "18446744073709551616",
         r#""18446744073709551615d""#,
     ] {
-        assert_eq!(start(&format!(r#"{{"rewind":{value}}}"#)), Err(BadStart::Rewind), "{value}");
+        assert_eq!(start(&format!(r#"{{"rewind":{value}}}"#)), Err(BadJoin::Rewind), "{value}");
     }
     for value in ["1", r#""""#, r#""1""#, r#""a-b""#, "{}"] {
-        assert_eq!(start(&format!(r#"{{"after":{value}}}"#)), Err(BadStart::After), "{value}");
+        assert_eq!(start(&format!(r#"{{"after":{value}}}"#)), Err(BadJoin::After), "{value}");
     }
-    assert_eq!(start(r#"{"rewind":1,"after":"1-1"}"#), Err(BadStart::Both));
-    assert!(BadStart::Rewind.reason().contains("hint:") && BadStart::After.reason().contains("EPOCH-SEQ"));
+    assert_eq!(start(r#"{"rewind":1,"after":"1-1"}"#), Err(BadJoin::Both));
+    assert!(
+        BadJoin::Rewind.to_string().contains("hint:") && BadJoin::After.to_string().contains("EPOCH-SEQ")
+    );
 }
 
 #[test]

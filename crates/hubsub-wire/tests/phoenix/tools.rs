@@ -40,3 +40,21 @@ pub fn said(version: Version, message: &Message<'_>) -> String {
     assert_eq!(message.write(version, &mut out), Ok(Kind::Text));
     String::from_utf8(out).expect("a text")
 }
+
+/// Appends a copy of a broadcast with a subscriber's own join_ref: the other form that clients accept.
+pub fn copy(encoded: &Encoded, version: Version, arena: &[u8], join_ref: &Ref<'_>, out: &mut Vec<u8>) {
+    let (shared, own) = (&arena[encoded.start..encoded.end], join_ref.as_str());
+    match (encoded.kind, version) {
+        (_, Version::V1) => out.extend_from_slice(shared),
+        (Kind::Text, Version::V2) => {
+            out.push(b'[');
+            write_text(out, own);
+            out.extend_from_slice(&shared["[null".len()..]);
+        }
+        (Kind::Binary, Version::V2) => {
+            out.extend_from_slice(&[0, own.len() as u8, shared[1], shared[2]]);
+            out.extend_from_slice(own.as_bytes());
+            out.extend_from_slice(&shared[3..]);
+        }
+    }
+}

@@ -49,7 +49,7 @@ enum Packet {
 
 struct Process {
     session: Session,
-    state: SessionState<u64>,
+    state: SessionState,
     events: u64,
     last_id: u16,
     is_connected: bool,
@@ -86,7 +86,7 @@ fn grant() -> Grant {
 }
 
 impl Process {
-    fn event(&mut self, event: Event<u64>) {
+    fn event(&mut self, event: Event) {
         self.events += 1;
         put_event(self.events, &event, &mut self.persistence().work().parts);
         self.state.apply(self.events, event);
@@ -189,7 +189,7 @@ impl Process {
             self.is_connected = true;
             client.mail.clear();
             for (id, _, key, is_received) in self.state.unacknowledged() {
-                match (is_received, self.session.sent(*key)) {
+                match (is_received, self.session.sent(key)) {
                     (true, _) => client.mail.push_back(Packet::Pubrel(id)),
                     (false, Some(sent)) => {
                         client.mail.push_back(Packet::Publish(id, sent.message.content().place.offset));
@@ -225,7 +225,7 @@ impl Process {
             Some(Packet::Pubrel(id)) => {
                 client.received.remove(&id);
                 let ended =
-                    self.state.unacknowledged().find(|(own, ..)| *own == id).map(|(_, _, key, _)| *key);
+                    self.state.unacknowledged().find(|(own, ..)| *own == id).map(|(_, _, key, _)| key);
                 if let Some(key) = ended {
                     self.event(Event::Ended(id));
                     self.session.ended(key);
