@@ -3,8 +3,7 @@
 use hubsub_log::arrow::Chunk;
 use hubsub_node::Level;
 use hubsub_node::log::{HubAnswer, Refusal, StreamAnswer};
-use hubsub_node::presence::Shown;
-use hubsub_node::questions::{ClientInfo, ColdRoom, Listed, Part, TraceStep};
+use hubsub_node::questions::{ClientInfo, ColdRoom, Listed, Part, Shown, TraceStep};
 use hubsub_node::{Event, NodeInfo};
 use hubsub_route::occupancy::Counts;
 use hubsub_types::names::group_of;
