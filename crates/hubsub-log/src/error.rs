@@ -67,10 +67,28 @@ pub enum LogError {
     Refused(String),
 }
 
+pub type Result<T, E = LogError> = std::result::Result<T, E>;
+
+/// Names what an error of the storage prevented, as the functions of [`LogError`] of the same names do.
+pub(crate) trait Context<T> {
+    fn io(self, what: &str) -> Result<T>;
+    fn storage(self, what: &str) -> Result<T>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn io(self, what: &str) -> Result<T> {
+        self.map_err(|e| LogError::io(what, e))
+    }
+
+    fn storage(self, what: &str) -> Result<T> {
+        self.map_err(|e| LogError::storage(what, e))
+    }
+}
+
 impl LogError {
     /// Wraps a storage error; an error of opening a file becomes [`LogError::Unopened`].
-    pub(crate) fn io(what: impl Into<String>, source: io::Error) -> LogError {
-        let what = what.into();
+    pub(crate) fn io(what: &str, source: io::Error) -> LogError {
+        let what = what.to_owned();
         if is_unopened(&source) { LogError::Unopened { what, source } } else { LogError::Io { what, source } }
     }
 
@@ -83,6 +101,11 @@ impl LogError {
     /// Wraps a storage error; one caused by lack of space becomes [`LogError::Full`].
     pub(crate) fn storage(what: &str, source: io::Error) -> LogError {
         if is_full(&source) { LogError::Full } else { LogError::io(what, source) }
+    }
+
+    /// The bytes at a position of a file are not what was written.
+    pub(crate) fn damaged(path: impl Into<String>, at: u64, why: impl Into<String>) -> LogError {
+        LogError::Damaged { path: path.into(), at, why: why.into() }
     }
 }
 
@@ -116,7 +139,7 @@ pub(crate) fn of_file(path: &str, source: io::Error) -> io::Error {
 struct Unopened(io::Error);
 
 /// Marks an error as a failure to open a file, unless its kind already determines how it is handled.
-pub(crate) fn unopened(e: io::Error) -> io::Error {
+pub fn unopened(e: io::Error) -> io::Error {
     match e.kind() {
         ErrorKind::NotFound | ErrorKind::AlreadyExists => e,
         _ if is_full(&e) => e,

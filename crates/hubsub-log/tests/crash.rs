@@ -1,7 +1,7 @@
 //! Power may fail at any moment: afterwards the log has all acknowledged records, and none that was not sent.
 
+use crate::support::sim::Faults;
 use crate::support::{OPTIONS, Publish, TestLog, crash};
-use hubsub_log::sim::Faults;
 use hubsub_log::{HubId, Keep, Kind, LogError, LogOptions};
 use proptest::prelude::*;
 

@@ -2,12 +2,12 @@
 //! acknowledged records are read back, or the loss is reported. A repair keeps the undamaged records, and no
 //! others.
 
+use crate::support::sim::{Faults, SimDisk};
 use crate::support::{Sent, TestLog, crash, opened, read_back, read_on};
 use hubsub_log::manifest::{HubEntry, Manifest};
 use hubsub_log::record::{self, Record};
 use hubsub_log::repair::{Repair, repair};
 use hubsub_log::show::{Selection, show};
-use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::verify::verify;
 use hubsub_log::{Batch, Chain, HubId, Kind, LogError, Opened, Part};
 use proptest::prelude::*;

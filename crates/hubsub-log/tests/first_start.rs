@@ -1,8 +1,8 @@
 //! A first start may fail or be killed at any point: the next one starts as if it were the first. But a
 //! directory with a record is never taken for a new one.
 
+use crate::support::sim::{Faults, SimDisk};
 use crate::support::{OPTIONS, TestLog, crash, opened};
-use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::storage::Storage;
 use hubsub_log::{HubId, Kind, LogError};
 

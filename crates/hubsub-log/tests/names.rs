@@ -1,7 +1,7 @@
 //! Whatever happens to the file of names, a listing has exactly the rooms in the table.
 
+use crate::support::sim::Faults;
 use crate::support::{Publish, TestLog, crash};
-use hubsub_log::sim::Faults;
 use hubsub_log::{HubId, Kind, Retention};
 use proptest::prelude::*;
 use proptest::sample::Index;

@@ -1,7 +1,7 @@
 //! Retention removes exactly the records over its limits, a segment at a time.
 
+use crate::support::sim::Faults;
 use crate::support::{Sent, TestLog, read_back};
-use hubsub_log::sim::Faults;
 use hubsub_log::verify::verify;
 use hubsub_log::{ArchiveWait, HubId, Kind, LogError, Retention};
 

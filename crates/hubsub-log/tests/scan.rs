@@ -1,8 +1,8 @@
 //! Sequential reads return each record once, in order, or an error with the missing range.
 
+use crate::support::sim::SimDisk;
 use crate::support::{OPTIONS, Sent, TestLog};
 use hubsub_log::record::Record;
-use hubsub_log::sim::SimDisk;
 use hubsub_log::{Chain, ChainOptions, Cursor, HubId, Keep, Kind, LogError, LogOptions, Retention};
 use proptest::prelude::*;
 use std::ops::ControlFlow;

@@ -1,6 +1,6 @@
 //! A disk that is slow to write an index does not block readers.
 
-use hubsub_log::sim::{SimDisk, SimFile};
+use crate::support::sim::{SimDisk, SimFile};
 use hubsub_log::storage::{Storage, StorageFile};
 use hubsub_log::{Batch, ChainOptions, Keep, LogOptions, Record, open, record};
 use std::io;

@@ -34,7 +34,6 @@ pub enum Start {
     Join(Vec<String>, Duration),
 }
 
-/// A request to a node.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "as the methods of `Node`")]
 pub enum Request {
@@ -47,7 +46,6 @@ pub enum Request {
     Status,
 }
 
-/// The result of a request.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "as the methods of `Node`")]
 pub enum Response {
@@ -77,7 +75,6 @@ struct Answers {
     filled: Condvar,
     /// Requests submitted and not yet drained; limits both queues.
     open: AtomicUsize,
-    /// Why the node cannot continue.
     failed: OnceLock<String>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -175,7 +172,6 @@ fn guarded(answers: &Answers, run: impl FnOnce()) {
     }
 }
 
-/// Message of a panic.
 fn message_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")

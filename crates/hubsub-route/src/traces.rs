@@ -8,8 +8,8 @@
 //! positions, and [`STEPS_MAX`] steps of each; after its deadline ([`Traces::expire`]) it takes nothing, and [`KEPT_MS`]
 //! later it is removed even if nobody collected it.
 
-use hubsub_message::Namespace;
 use crate::{Now, Ticket};
+use hubsub_message::Namespace;
 use hubsub_types::{NodeId, Position, ShardId};
 
 /// Steps of one record on one shard; later ones are left out.

@@ -7,8 +7,8 @@
 use super::schema::{self, Column};
 use super::text::{append_lossy, append_name};
 use super::{COLUMNS, Shape};
-use crate::LogError;
 use crate::record::{Record, decode_headers};
+use crate::{LogError, Result};
 use arrow_array::types::{BinaryType, ByteArrayType, Utf8Type};
 use arrow_array::{
     ArrayRef, GenericByteArray, Int32Array, Int64Array, MapArray, RecordBatch, RecordBatchOptions,
@@ -32,7 +32,6 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Its bytes, buffer by buffer.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.buffers.iter().map(Buffer::as_slice)
     }
@@ -82,7 +81,6 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder of an empty stream.
     #[must_use]
     pub fn new(mut shape: Shape) -> Encoder {
         shape.columns.sort_unstable();
@@ -101,7 +99,6 @@ impl Encoder {
         self.rows.push(record, self.shape.device.as_deref());
     }
 
-    /// Rows that `take` would return.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows.count
@@ -117,7 +114,7 @@ impl Encoder {
     ///
     /// # Errors
     /// They exceed Arrow's 32-bit offsets.
-    pub fn take(&mut self) -> Result<Chunk, LogError> {
+    pub fn take(&mut self) -> Result<Chunk> {
         let count = self.rows.count;
         let sizes = self.rows.sizes();
         self.before = Sizes {
@@ -137,7 +134,7 @@ impl Encoder {
     ///
     /// # Errors
     /// As for `take`.
-    pub fn finish(mut self) -> Result<Chunk, LogError> {
+    pub fn finish(mut self) -> Result<Chunk> {
         let mut chunk = if self.rows() > 0 { self.take()? } else { Chunk::default() };
         let cannot = |e: ArrowError| LogError::io("cannot encode records", std::io::Error::other(e));
         chunk.buffers.extend(self.stream.finish().map_err(cannot)?);
@@ -145,7 +142,6 @@ impl Encoder {
     }
 }
 
-/// Capacities for the buffers of a batch.
 #[derive(Clone, Copy, Default)]
 struct Sizes {
     rows: usize,
@@ -304,7 +300,6 @@ fn headers(ends: Vec<i32>, keys: Texts, values: Texts) -> MapArray {
     MapArray::new(Arc::new(schema::entries()), ends, pairs, None, false)
 }
 
-/// A column of text or bytes.
 struct Texts {
     bytes: Vec<u8>,
     /// End of each value, after a first 0.

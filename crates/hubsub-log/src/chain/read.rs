@@ -10,17 +10,17 @@
 
 use super::Chain;
 use super::walk::{Ahead, Step, Stop};
-use crate::LogError;
+use crate::Result;
+use crate::error::Context;
 use crate::files::Part;
 use crate::manifest::Keep;
 use crate::record::{self, Record};
 use crate::rooms::{Last, RoomHash, RoomTable};
-use crate::segment::{self, Name};
+use crate::segment::Name;
 use crate::storage::{Storage, StorageFile};
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
-/// Bytes per read of a segment.
 pub(super) const READ_BYTES: u64 = 64 * 1024;
 
 /// Bytes read from the start of a record, which suffice for most records.
@@ -44,7 +44,6 @@ pub struct Mark {
     place: u32,
 }
 
-/// Some of the room's records in a run.
 struct Piece {
     step: Step,
     skip: u32,
@@ -68,11 +67,7 @@ impl<S: Storage> Chain<S> {
     ///
     /// # Errors
     /// Damage, or an error of the storage.
-    pub fn read_back(
-        &self,
-        room: &[u8],
-        take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
-    ) -> Result<(), LogError> {
+    pub fn read_back(&self, room: &[u8], take: impl FnMut(&Record<'_>) -> ControlFlow<()>) -> Result<()> {
         self.read_back_from(room, &mut None, u64::MAX, take)
     }
 
@@ -87,7 +82,7 @@ impl<S: Storage> Chain<S> {
         mark: &mut Option<Mark>,
         wanted: u64,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
-    ) -> Result<(), LogError> {
+    ) -> Result<()> {
         self.mending(|| self.read_back_once(room, mark, wanted, &mut take))
     }
 
@@ -103,7 +98,7 @@ impl<S: Storage> Chain<S> {
         from: u64,
         wanted: u64,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
-    ) -> Result<Reach, LogError> {
+    ) -> Result<Reach> {
         let (mut next, mut reach) = (from, Reach::Nothing);
         self.mending(|| {
             let mut begun = false;
@@ -127,7 +122,7 @@ impl<S: Storage> Chain<S> {
 
     /// Repeats a read after its index was rebuilt, at most once per segment, or after segments were sealed,
     /// removed or replaced meanwhile.
-    fn mending(&self, mut read: impl FnMut() -> Result<(), Stop>) -> Result<(), LogError> {
+    fn mending(&self, mut read: impl FnMut() -> Result<(), Stop>) -> Result<()> {
         let mut mended = Vec::new();
         let mut moves = 0;
         loop {
@@ -143,7 +138,7 @@ impl<S: Storage> Chain<S> {
                 Stop::Failed(e) => return Err(e),
             };
             if mended.contains(&segment) {
-                return Err(self.damaged(segment, at, &why));
+                return Err(self.damaged(segment, at, why));
             }
             mended.push(segment);
             self.mend(segment).or_else(|e| if has_changed() { Ok(()) } else { Err(e) })?;
@@ -383,7 +378,7 @@ impl<S: Storage> Chain<S> {
             Err(e) if e.kind() == ErrorKind::NotFound && segment.first < self.info().earliest => {
                 return Err(Stop::Astray(segment, 0, "it was retired".to_owned()));
             }
-            file => file.map_err(|e| LogError::io("cannot open a segment", e))?,
+            file => file.io("cannot open a segment")?,
         };
         let (mut bytes, mut start) = (Vec::new(), 0u64);
         for (i, &place) in places.iter().enumerate() {
@@ -416,7 +411,7 @@ impl<S: Storage> Chain<S> {
 
     /// Rebuilds the index of a segment. The index of an open segment is in memory and in a file that only
     /// this process wrote, so an error there is damage.
-    fn mend(&self, segment: Name) -> Result<(), LogError> {
+    fn mend(&self, segment: Name) -> Result<()> {
         let _alone = self.mending.lock().expect("nothing panics under this lock");
         let (at, sealed, open) = {
             let state = self.read_state();
@@ -435,10 +430,6 @@ impl<S: Storage> Chain<S> {
         state.changes += 1;
         state.sealed.iter_mut().filter(|s| s.name == segment).for_each(|s| s.index = index);
         Ok(())
-    }
-
-    pub(super) fn damaged(&self, name: Name, at: u64, why: &str) -> LogError {
-        LogError::Damaged { path: segment::path(self.hub, name, Part::Segment), at, why: why.to_owned() }
     }
 }
 
@@ -479,9 +470,9 @@ fn groups(places: &[u32]) -> Vec<(u64, u64)> {
     groups
 }
 
-pub(super) fn read_at(file: &impl StorageFile, at: u64, len: usize) -> Result<Vec<u8>, LogError> {
+pub(super) fn read_at(file: &impl StorageFile, at: u64, len: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len];
-    let n = file.read_full_at(&mut bytes, at).map_err(|e| LogError::io("cannot read a segment", e))?;
+    let n = file.read_full_at(&mut bytes, at).io("cannot read a segment")?;
     bytes.truncate(n);
     Ok(bytes)
 }

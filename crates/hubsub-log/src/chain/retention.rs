@@ -24,7 +24,6 @@ pub struct ArchiveWait {
     pub archived: u64,
 }
 
-/// A sealed segment, as retention sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     pub first: u64,
@@ -32,7 +31,6 @@ pub struct Span {
     pub end: u64,
     /// Upper bound of the timestamps of its records; 0 if unknown.
     pub last_us: u64,
-    /// Bytes of the segment.
     pub bytes: u64,
 }
 
@@ -47,8 +45,6 @@ pub struct Verdict {
 }
 
 impl Retention {
-    /// Decides for the given sealed segments.
-    ///
     /// `bytes` is the size of all segments including the open one; `hold` is an offset from which records are
     /// still needed.
     #[must_use]

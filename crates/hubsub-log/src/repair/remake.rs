@@ -1,6 +1,6 @@
 //! Rebuilds a lost manifest from the other files of its directory.
 
-use crate::LogError;
+use crate::error::Context;
 use crate::files::Part;
 use crate::journal;
 use crate::manifest::{HubEntry, HubFile, Keep, Lost, Manifest, SegmentEntry};
@@ -9,9 +9,10 @@ use crate::record;
 use crate::salvage::hub_directories;
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
+use crate::{LogError, Result};
 use hubsub_types::HubId;
 
-pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
+pub(super) fn remake(storage: &impl Storage) -> Result<Manifest> {
     if is_unwritten(storage)? {
         let text =
             "there is no log to mend, no record was ever written here; hint: start the node, it makes one";
@@ -49,7 +50,7 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
     let Some(mut manifest) = made else {
         return refused("there are no hubs".to_owned());
     };
-    let journals = journal::files(storage).map_err(|e| LogError::io("cannot list the journals", e))?;
+    let journals = journal::files(storage).io("cannot list the journals")?;
     if let (Some(&first), Some(&last)) = (journals.iter().min(), journals.iter().max()) {
         manifest.journals = (first, last);
     }
@@ -57,24 +58,22 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
 }
 
 /// Whether the hub has compacted segments: then it is unknown which of its segments are current.
-fn was_compacted(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
-    let names =
-        storage.list(&segment::directory(hub)).map_err(|e| LogError::io("cannot list segments", e))?;
+fn was_compacted(storage: &impl Storage, hub: HubId) -> Result<bool> {
+    let names = storage.list(&segment::directory(hub)).io("cannot list segments")?;
     let stands_for_others = |name: &str| name.parse::<u64>().is_err();
     Ok(names.iter().filter_map(|name| name.strip_suffix(".segment")).any(stands_for_others))
 }
 
 /// Whether a hub's directory has a segment, including damaged ones.
-fn has_segment(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
-    let names =
-        storage.list(&segment::directory(hub)).map_err(|e| LogError::io("cannot list segments", e))?;
+fn has_segment(storage: &impl Storage, hub: HubId) -> Result<bool> {
+    let names = storage.list(&segment::directory(hub)).io("cannot list segments")?;
     Ok(names.iter().any(|name| name.contains(".segment")))
 }
 
 /// Lists the segments of a hub, up to the last readable record.
-fn list_segments(storage: &impl Storage, identity: u64, entry: &mut HubEntry) -> Result<(), LogError> {
+fn list_segments(storage: &impl Storage, identity: u64, entry: &mut HubEntry) -> Result<()> {
     let directory = segment::directory(entry.hub);
-    let names = storage.list(&directory).map_err(|e| LogError::io("cannot list segments", e))?;
+    let names = storage.list(&directory).io("cannot list segments")?;
     let mut firsts: Vec<u64> =
         names.iter().filter_map(|name| name.strip_suffix(".segment")?.parse().ok()).collect();
     firsts.sort_unstable();

@@ -7,7 +7,6 @@ mod steps;
 mod support;
 
 use hubsub_log::repair::repair;
-use hubsub_log::sim::Faults;
 use hubsub_log::verify::verify;
 use hubsub_log::{Cursor, Kind, LogError};
 use oracle::{HUB, Latest, OTHER, ROOMS, Reader, SMALL, TOMBSTONE_US, Test, publish, room, tombstone};
@@ -16,6 +15,7 @@ use proptest::sample::Index;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use support::sim::Faults;
 use support::{Sent, read_back, read_on};
 
 /// Fills and seals segments with other keys.

@@ -2,7 +2,7 @@
 
 use crate::oracle::{HUB, OTHER, ROOMS, TOMBSTONE_US, Test, publish, room, tombstone};
 use crate::support::crash;
-use hubsub_log::sim::Faults;
+use crate::support::sim::Faults;
 use hubsub_log::{Kind, LogError};
 use proptest::prelude::*;
 

@@ -2,13 +2,15 @@
 
 #![allow(dead_code)]
 
+pub mod sim;
+
 use hubsub_log::record::{self, Record};
 use hubsub_log::rooms::Last;
-use hubsub_log::sim::SimDisk;
 use hubsub_log::{
     Batch, Chain, ChainOptions, HubId, HubName, Journal, Keep, Kind, LogError, LogOptions, Opened, Segments,
     open,
 };
+use sim::SimDisk;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -249,4 +249,7 @@ fn named(name: &str) -> std::thread::Builder {
 }
 
 #[cfg(test)]
+#[path = "../../../hubsub-log/tests/support/sim.rs"]
+mod sim;
+#[cfg(test)]
 mod tests;

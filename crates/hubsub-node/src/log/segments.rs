@@ -352,7 +352,7 @@ fn now_us() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hubsub_log::sim::SimDisk;
+    use crate::log::sim::SimDisk;
 
     #[test]
     fn a_full_disk_is_tried_now_and_then_not_all_the_time() {

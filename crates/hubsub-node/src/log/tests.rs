@@ -1,10 +1,10 @@
 mod hub_questions;
 mod questions;
 
+use super::sim::{Faults, SimDisk};
 use super::*;
 use crate::control::Control;
 use hubsub_log::record::{self, Record};
-use hubsub_log::sim::{Faults, SimDisk};
 use hubsub_log::{Chain, ChainOptions, Disk, Keep, LogOptions, Retention, open};
 use std::path::Path;
 use std::sync::mpsc;

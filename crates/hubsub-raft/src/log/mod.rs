@@ -30,7 +30,6 @@ use crate::types::{Entry, LogId, RawLogId, Vote, decode_entry, encode_entry, log
 
 const STATE: Kind = Kind { magic: b"HUBRAFTV", version: 1 };
 
-/// Why the log cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum LogError {
@@ -64,7 +63,6 @@ impl From<LogError> for io::Error {
     }
 }
 
-/// The log of one node.
 pub(crate) struct Log {
     directory: PathBuf,
     segments: VecDeque<Segment>,
@@ -119,7 +117,6 @@ impl Log {
         self.slots.back().map(|slot| slot.id).or(self.purged)
     }
 
-    /// Bytes of all segments.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.end).sum()
     }

@@ -31,7 +31,6 @@ pub(super) struct Segment {
     pub path: PathBuf,
     file: File,
     salt: u64,
-    /// Position of the next frame.
     pub end: u64,
     /// Number of bytes known to be on disk.
     synced: u64,
@@ -133,7 +132,6 @@ impl Segment {
         self.mark()
     }
 
-    /// Reads the payload at `place` and verifies it.
     pub fn read(&self, place: Place) -> Result<Vec<u8>, LogError> {
         let mut bytes = vec![0; FRAME + place.length as usize];
         let from = place.offset - FRAME as u64;

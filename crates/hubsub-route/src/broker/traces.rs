@@ -3,10 +3,10 @@
 
 use super::Broker;
 use super::publish::{Body, Draft};
-use hubsub_message::{Namespace, Record, RecordView};
 use crate::topics::TopicId;
 use crate::traces::{Step, StepKind, TooManyTraces};
 use crate::{Asker, Now, Outcome, Published, Sink, Ticket};
+use hubsub_message::{Namespace, Record, RecordView};
 use hubsub_types::{ErrorCode, Position};
 
 fn step(kind: StepKind, sink: &impl Sink) -> Step {
