@@ -19,7 +19,6 @@ use crate::subscriber::LATENCY_NS_MAX;
 
 /// Length of the file, which is overwritten repeatedly.
 const FILE_BYTES: u64 = 64 << 20;
-/// Bytes of a large write or read.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Measures write and fdatasync, one after another; prints one JSON line.
@@ -38,10 +37,8 @@ pub struct Sync {
 
 #[derive(Serialize)]
 pub struct SyncReport {
-    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
     pub per_second: f64,
-    /// Latency of a write plus its sync.
     pub latency: Latency,
 }
 
@@ -96,12 +93,9 @@ pub struct Scan {
 
 #[derive(Serialize)]
 pub struct ScanReport {
-    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
     pub files: u64,
-    /// Total bytes of the files.
     pub bytes: u64,
-    /// Duration of the read.
     pub seconds: f64,
 }
 

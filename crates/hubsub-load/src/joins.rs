@@ -19,7 +19,6 @@ use crate::socket::{ReadEnd, Socket};
 use crate::subscriber::LATENCY_NS_MAX;
 
 const SCRATCH_BYTES: usize = 256 * 1024;
-/// Longest sleep of a poll.
 const TURN: Duration = Duration::from_millis(1);
 
 /// Joins and leaves topics of Phoenix channels at a fixed rate; prints one JSON line.
@@ -58,7 +57,6 @@ pub struct JoinsReport {
     unanswered: u64,
     /// Refusals and lost connections.
     errors: u64,
-    /// Text of an error, if there was one.
     error: Option<String>,
     /// From the due time of a join to its answer.
     joins: Latency,

@@ -25,7 +25,6 @@ use crate::subscriber::LATENCY_NS_MAX;
 /// Interval at which the server's memory is sampled.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Longest wait for a reply.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Reads the history of rooms; prints one JSON line.
@@ -56,21 +55,14 @@ pub struct Past {
 
 #[derive(Serialize)]
 pub struct PastReport {
-    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
-    /// The options of the run.
     pub asked: Past,
-    /// Duration of the run.
     pub seconds: f64,
-    /// Number of records read.
     pub records: u64,
-    /// Total bytes of their payloads.
     pub bytes: u64,
     /// Records that differ from the published ones, or are out of place.
     pub wrong: u64,
-    /// Number of error replies.
     pub errors: u64,
-    /// Text of an error, if there was one.
     pub error: Option<String>,
     /// From a request to its whole reply.
     pub latency: Latency,
@@ -80,7 +72,6 @@ pub struct PastReport {
     pub rss_max: Option<u64>,
 }
 
-/// Counts of one connection.
 #[derive(Clone)]
 struct Tally {
     latency: Histogram<u64>,

@@ -21,7 +21,6 @@ const PAYLOAD: (&[u8], &[u8]) = (b"{\"s\":\"", b"\"}");
 pub const PAYLOAD_BYTES_MIN: usize = PAYLOAD.0.len() + 2 * STAMP_BYTES + PAYLOAD.1.len();
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// A message from the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
     /// The WebSocket handshake succeeded.
@@ -32,7 +31,6 @@ pub enum Said {
     Answered(String),
     /// A delivery: its topic and its payload.
     Event(String, Vec<u8>),
-    /// A message to be ignored.
     Other,
 }
 
@@ -75,7 +73,6 @@ fn text(body: &[u8]) -> Result<Said, Malformed> {
     })
 }
 
-/// Opcode and payload of a frame, and its length.
 type Frame<'a> = (u8, &'a [u8], usize);
 
 /// The first frame, which must be a whole message.

@@ -49,7 +49,6 @@ impl Waits {
 
 /// Counts replies by pings, for messages without a reply.
 struct Pings {
-    /// Number of messages per ping.
     every: u64,
     /// Messages after the last ping.
     unasked: u64,
@@ -58,7 +57,6 @@ struct Pings {
 }
 
 pub struct Publisher {
-    /// Index among all publishers.
     pub index: u32,
     socket: Option<Socket>,
     pace: Pace,
@@ -79,22 +77,17 @@ pub struct Publisher {
     protocol: Protocol,
     /// Set if waits for replies are measured.
     pub waits: Option<Box<Waits>>,
-    /// Publishes encoded for sending.
     pub sent: u64,
-    /// Number of replies, including errors.
     pub answered: u64,
-    /// Number of error replies.
     pub errors: u64,
     /// Sum of the receivers in the replies.
     pub receivers: u64,
     /// Pending answers to replies: PUBREL of MQTT.
     answers: Vec<u8>,
-    /// Text of the last error.
     pub error_last: Option<String>,
 }
 
 impl Publisher {
-    /// A publisher with a connected socket.
     pub fn new(index: u32, mut socket: Socket, scenario: &Scenario) -> Publisher {
         let pace = if scenario.rate > 0.0 {
             let (publisher, publishers) = (u64::from(index), u64::from(scenario.publishers));
@@ -172,7 +165,6 @@ impl Publisher {
         self.socket.is_none() || self.answered == self.sent
     }
 
-    /// Whether the connection was lost.
     pub fn is_disconnected(&self) -> bool {
         self.socket.is_none()
     }

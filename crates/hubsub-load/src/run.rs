@@ -15,7 +15,6 @@ use crate::worker::{self, Outcome, Phase, Seat, Shared};
 
 /// Interval of progress checks.
 const TICK: Duration = Duration::from_millis(2);
-/// Maximum duration of a drain.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 /// Runs a scenario from start to report.

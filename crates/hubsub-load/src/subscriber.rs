@@ -28,11 +28,8 @@ pub struct Tally {
     pub latency: Histogram<u64>,
     /// Deliveries to a subscription of another room, or on another channel than stamped.
     pub misrouted: u64,
-    /// Payloads that differ from the published ones.
     pub corrupt: u64,
-    /// Number of error replies.
     pub errors: u64,
-    /// Text of the last error.
     pub error_last: Option<String>,
     /// Due times from here on count for latency, in ns of the generator's clock.
     pub window_from_ns: u64,
@@ -41,7 +38,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A tally for `lanes` lanes.
     pub fn new(lanes: usize) -> Tally {
         Tally {
             ledger: Ledger::new(lanes),
@@ -131,7 +127,6 @@ impl Shape {
 pub struct Subscriber {
     /// None once the connection was lost.
     pub socket: Option<Socket>,
-    /// Index among all subscribing connections.
     pub connection: u32,
     /// Subscriptions that the server has not confirmed yet.
     pub unconfirmed: usize,

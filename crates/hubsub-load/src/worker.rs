@@ -22,14 +22,12 @@ const SCRATCH_BYTES: usize = 256 * 1024;
 const EVENTS_MAX: usize = 1024;
 /// Connections made before their subscriptions must be confirmed.
 const CONNECT_GROUP: usize = 128;
-/// Time limit for a group.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest sleep between checks of the phase.
 const TURN: Duration = Duration::from_millis(10);
 /// Longest sleep in open loop with `--sleep`.
 const CALM_TURN: Duration = Duration::from_millis(1);
 
-/// Phase of a run.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub enum Phase {
@@ -65,11 +63,8 @@ pub struct Shared {
 pub struct Seat {
     /// The system's id of the thread, to read its CPU time.
     pub thread: AtomicU32,
-    /// Number of publishes sent.
     pub published: AtomicU64,
-    /// Number of publishes answered.
     pub answered: AtomicU64,
-    /// Number of deliveries received.
     pub delivered: AtomicU64,
     /// Whether no publish waits for its reply.
     pub settled: AtomicBool,
@@ -86,13 +81,11 @@ impl Shared {
     }
 }
 
-/// Result of a thread.
 pub struct Outcome {
     pub publishers: Vec<Publisher>,
     pub subscribers: Vec<Subscriber>,
     /// Idle and slow connections.
     pub holders: Vec<Holder>,
-    /// Counts of the subscribers.
     pub tally: Tally,
 }
 

@@ -16,20 +16,17 @@ pub type SubKey = (Conn, bool, String);
 
 #[derive(Clone, Debug)]
 pub enum Waits {
-    /// A publish, by its number.
     Publish(u32),
     Subscribe(SubKey),
     Count,
     /// A new member of a group.
     Join,
-    /// The end offsets of logs.
     Ends,
 }
 
 /// Expected and actual state of a subscription.
 #[derive(Clone, Debug, Default)]
 pub struct Sub {
-    /// Whether it was confirmed.
     pub is_live: bool,
     /// Of a topic subscription: its start position, and the first seq that it must receive.
     begins: Option<(Position, Seq)>,
@@ -50,7 +47,6 @@ pub struct Sub {
     follows: bool,
 }
 
-/// A publish and its result.
 #[derive(Clone, Debug)]
 pub struct Publish {
     pub topic: String,
@@ -67,7 +63,6 @@ pub struct Model {
     pub failure: Option<String>,
     /// By number of the publish.
     pub publishes: BTreeMap<u32, Publish>,
-    /// Pending requests, by slot.
     pub waiting: BTreeMap<u32, Waits>,
     pub subs: BTreeMap<SubKey, Sub>,
     /// Groups with shared records.
@@ -81,15 +76,11 @@ pub struct Model {
     order: BTreeMap<(Conn, String, u64), BTreeMap<u32, u64>>,
     /// By record, the nodes to which a frame with it was sent.
     pub frames: BTreeMap<u32, Vec<u16>>,
-    /// Number of records received.
     pub seen: u64,
-    /// Number of gap notices.
     pub gaps: u64,
-    /// Number of gap notices for patterns.
     pub lacks: u64,
     /// Number of publishes that were committed, and that were not.
     pub outcomes: (u64, u64),
-    /// Number of answers to history requests.
     pub histories: u64,
 }
 
@@ -249,7 +240,6 @@ impl Model {
         }
     }
 
-    /// Processes the result of a publish.
     pub fn published(&mut self, id: u32, outcome: Result<Published, ErrorCode>) {
         let publish = self.publishes.get_mut(&id).expect("it was published");
         publish.outcome = Some(outcome);
@@ -263,7 +253,6 @@ impl Model {
         }
     }
 
-    /// Processes the result of a subscription.
     pub fn attached(&mut self, key: &SubKey, outcome: Result<Attached, ErrorCode>) {
         match outcome {
             Ok(attached) => {
@@ -416,7 +405,6 @@ impl Sub {
         self.seen.get(topic).is_some_and(|seen| seen.contains(&position))
     }
 
-    /// Whether it received a publish.
     #[must_use]
     pub fn saw(&self, id: u32) -> bool {
         self.ids.contains(&id)
@@ -430,7 +418,6 @@ impl Sub {
         last.map(|at| (at.epoch.0, at.seq.0)).max()
     }
 
-    /// Whether records were dropped for it.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.is_lossy

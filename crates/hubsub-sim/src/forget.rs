@@ -27,7 +27,6 @@ pub enum Flaw {
 
 type Room = Box<[u8]>;
 
-/// View of a node's control plane.
 #[derive(Debug, Default)]
 pub struct View {
     /// Known room records: the index of the hub.
@@ -70,7 +69,6 @@ pub struct Forgetting {
     is_given_up: bool,
 }
 
-/// State of the controller.
 #[derive(Debug, Default)]
 pub struct Records {
     /// Whether rooms are placed explicitly.
@@ -86,7 +84,6 @@ pub struct Records {
 }
 
 impl Records {
-    /// Depends on the seed.
     #[must_use]
     pub fn new(seed: u64) -> Records {
         Records { is_on: seed % 5 < 2, ..Records::default() }
@@ -175,7 +172,6 @@ impl Net {
         }
     }
 
-    /// Sends the placement to the data plane.
     fn tell_place(&mut self, node: u16, class: ClassIndex, room: Room, index: Option<u16>) {
         let at = &mut self.nodes[usize::from(node)];
         let change = at.hubs.placement.move_room(class, &room, index).expect("there are few rooms");

@@ -9,7 +9,6 @@ use hubsub_route::{Namespace, Outcome, Start, Wish};
 use hubsub_types::{ErrorCode, Term};
 use std::collections::BTreeSet;
 
-/// Steps of this phase.
 const STEPS: usize = 400;
 
 impl Sim {

@@ -46,18 +46,13 @@ const PATTERNS: [&str; 4] = ["e:*", "h:*", "l:a*", "{*"];
 /// Interval between turns without other events, in ms.
 const TURN_MS: u64 = 50;
 
-/// Statistics of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Publishes with an answer: committed, and not.
     pub outcomes: (u64, u64),
-    /// Records that subscribers received.
     pub seen: u64,
-    /// Gap notices to subscribers.
     pub gaps: u64,
-    /// Gap notices for patterns.
     pub lacks: u64,
-    /// Number of answered history requests.
     pub histories: u64,
     /// Room moves that nodes learned of.
     pub moves: u64,

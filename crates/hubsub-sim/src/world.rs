@@ -19,7 +19,6 @@ pub enum Saw {
         pattern: Option<String>,
         topic: String,
         position: Position,
-        /// Number of the publish.
         id: u32,
     },
     /// A record, delivered to a member of a group.
@@ -28,7 +27,6 @@ pub enum Saw {
         group: Vec<u8>,
         topic: String,
         position: Position,
-        /// Number of the publish.
         id: u32,
     },
     /// A notice that records are missing.
@@ -54,11 +52,8 @@ pub enum Did {
 
 #[derive(Default)]
 pub struct World {
-    /// Messages for other shards.
     pub sent: Vec<(ShardId, Msg)>,
-    /// Messages for other nodes.
     pub frames: Vec<(NodeId, HubId, NodeMessage)>,
-    /// Events and answers, in order.
     pub did: Vec<Did>,
     /// Connections whose output is full.
     pub full: BTreeSet<u32>,
@@ -66,7 +61,6 @@ pub struct World {
     pub congested: BTreeSet<u16>,
     /// Links that are up as far as this shard knows, by node and number, with their session.
     pub reach: BTreeMap<(u16, u16), u64>,
-    /// Number of links per node.
     pub links: BTreeMap<u16, u16>,
     /// Links that are blocked.
     pub shut: BTreeSet<(u16, u16)>,
@@ -76,11 +70,8 @@ pub struct World {
     pub gave_up: BTreeMap<HubId, Term>,
     /// Logs of this shard's hubs.
     pub logs: BTreeMap<HubId, Log>,
-    /// Pending requests to logs for a room.
     pub asked: VecDeque<LogRead>,
-    /// Pending requests to logs for a whole hub.
     pub hub_asked: VecDeque<HubLogRead>,
-    /// Connections that are to be closed.
     pub closed: Vec<u32>,
     /// Rooms to look up, and whether each gets a place if it has none.
     pub missed: Vec<(ClassIndex, Box<[u8]>, bool)>,
