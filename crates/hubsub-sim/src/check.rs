@@ -19,18 +19,15 @@ pub enum Waits {
     Publish(u32),
     Subscribe(SubKey),
     Count,
-    /// A new member of a group.
     Join,
     Ends,
 }
 
-/// Expected and actual state of a subscription.
 #[derive(Clone, Debug, Default)]
 pub struct Sub {
     pub is_live: bool,
     /// Of a topic subscription: its start position, and the first seq that it must receive.
     begins: Option<(Position, Seq)>,
-    /// Positions received, by topic.
     seen: BTreeMap<String, Vec<Position>>,
     /// Gaps reported to it, by topic.
     gaps: BTreeMap<String, Vec<(Position, Position)>>,
@@ -57,15 +54,11 @@ pub struct Publish {
 
 #[derive(Debug, Default)]
 pub struct Model {
-    /// Seed of the run, for messages.
     pub seed: u64,
-    /// The first error found.
     pub failure: Option<String>,
-    /// By number of the publish.
     pub publishes: BTreeMap<u32, Publish>,
     pub waiting: BTreeMap<u32, Waits>,
     pub subs: BTreeMap<SubKey, Sub>,
-    /// Groups with shared records.
     pub shares: Shares,
     /// Records known to be committed: from room and position to the publish.
     committed: BTreeMap<(String, u64, u64), u32>,
@@ -157,7 +150,6 @@ impl Model {
         }
     }
 
-    /// Checks an event that a connection received.
     pub fn saw(&mut self, conn: Conn, saw: Saw) {
         match saw {
             Saw::Record { pattern, topic, position, id } => {
@@ -224,7 +216,6 @@ impl Model {
         }
     }
 
-    /// Processes a delayed answer.
     pub fn answered(&mut self, (node, shard): (u16, u16), asker: Asker, answer: Answer) {
         let Asker::Client { conn, slot } = asker else { return self.fail(format!("{asker:?} was answered")) };
         let Some(waits) = self.waiting.remove(&slot) else {

@@ -22,7 +22,6 @@ pub struct Net {
     pub model: Model,
     pub classes: Arc<ClassTable>,
     pub moves: u64,
-    /// Room records, and the removal in progress.
     pub records: forget::Records,
 }
 
@@ -367,12 +366,10 @@ pub enum Step {
     Record(u16),
     /// It handles a lookup, or asks the controller.
     Ask(u16),
-    /// It receives the controller's answer.
     Answer(u16),
     /// The controller continues the removal of a room record.
     Forget,
     /// A log of a shard makes one more record safe.
     Log(u16, u16),
-    /// A log answers a request.
     Found(u16, u16),
 }

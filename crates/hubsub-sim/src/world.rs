@@ -14,13 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Clone, Debug)]
 pub enum Saw {
     /// A record, by a pattern or by its topic.
-    Record {
-        /// The pattern, if by one.
-        pattern: Option<String>,
-        topic: String,
-        position: Position,
-        id: u32,
-    },
+    Record { pattern: Option<String>, topic: String, position: Position, id: u32 },
     /// A record, delivered to a member of a group.
     Given {
         /// The broker's name of the group.
@@ -29,7 +23,6 @@ pub enum Saw {
         position: Position,
         id: u32,
     },
-    /// A notice that records are missing.
     Gap {
         topic: String,
         from: Position,
@@ -40,10 +33,8 @@ pub enum Saw {
     Squeezed { topic: String },
 }
 
-/// A visible effect of a broker.
 #[derive(Clone, Debug)]
 pub enum Did {
-    /// An event for a connection.
     Saw(u32, Saw),
     Answer(Asker, Answer),
     /// The answer to a history request, by its number.
@@ -57,18 +48,15 @@ pub struct World {
     pub did: Vec<Did>,
     /// Connections whose output is full.
     pub full: BTreeSet<u32>,
-    /// Shards that are overloaded.
     pub congested: BTreeSet<u16>,
     /// Links that are up as far as this shard knows, by node and number, with their session.
     pub reach: BTreeMap<(u16, u16), u64>,
     pub links: BTreeMap<u16, u16>,
-    /// Links that are blocked.
     pub shut: BTreeSet<(u16, u16)>,
     /// Hubs without a log for which this process has no leader lease, even if their routes name it.
     pub without_lead: BTreeSet<HubId>,
     /// Hubs that this process has given up, and the last term in which it did.
     pub gave_up: BTreeMap<HubId, Term>,
-    /// Logs of this shard's hubs.
     pub logs: BTreeMap<HubId, Log>,
     pub asked: VecDeque<LogRead>,
     pub hub_asked: VecDeque<HubLogRead>,
