@@ -11,11 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::report::{BUILD_PROFILE, Latency};
-use crate::subscriber::LATENCY_NS_MAX;
+use crate::report::{BUILD_PROFILE, Latency, histogram};
 
 /// Length of the file, which is overwritten repeatedly.
 const FILE_BYTES: u64 = 64 << 20;
@@ -68,7 +66,7 @@ fn sync_into(file: &File, options: &Sync) -> io::Result<SyncReport> {
     file.sync_all()?;
     let record = vec![b'.'; options.size];
     let places = FILE_BYTES / options.size as u64;
-    let mut times = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid");
+    let mut times = histogram();
     let (started, lasts) = (Instant::now(), Duration::from_secs_f64(options.seconds));
     while started.elapsed() < lasts {
         let from = Instant::now();

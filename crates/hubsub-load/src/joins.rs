@@ -14,9 +14,8 @@ use mio::{Events, Poll, Token};
 use serde::Serialize;
 
 use crate::phoenix::{self, Said};
-use crate::report::{BUILD_PROFILE, Latency};
+use crate::report::{BUILD_PROFILE, Latency, histogram};
 use crate::socket::{ReadEnd, Socket};
-use crate::subscriber::LATENCY_NS_MAX;
 
 const SCRATCH_BYTES: usize = 256 * 1024;
 const TURN: Duration = Duration::from_millis(1);
@@ -140,10 +139,6 @@ pub fn join(asked: &Joins) -> io::Result<JoinsReport> {
         joins: Latency::of(&run.joins),
         heartbeats: Latency::of(&run.heartbeats),
     })
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid")
 }
 
 struct Run {

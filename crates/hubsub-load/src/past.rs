@@ -17,10 +17,9 @@ use serde::Serialize;
 use crate::codec;
 use crate::pace::RoomPick;
 use crate::procfs;
-use crate::report::{BUILD_PROFILE, Latency};
+use crate::report::{BUILD_PROFILE, Latency, histogram};
 use crate::scenario::room_name;
 use crate::stamp::Stamp;
-use crate::subscriber::LATENCY_NS_MAX;
 
 /// Interval at which the server's memory is sampled.
 const LOOK: Duration = Duration::from_millis(100);
@@ -186,8 +185,7 @@ fn whole(connection: &mut Connection, room: u32, count: u64, tally: &mut Tally) 
 
 impl Tally {
     fn new() -> Tally {
-        let latency = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid");
-        Tally { latency, records: 0, bytes: 0, wrong: 0, errors: 0, error: None }
+        Tally { latency: histogram(), records: 0, bytes: 0, wrong: 0, errors: 0, error: None }
     }
 
     fn add(&mut self, other: Tally) {

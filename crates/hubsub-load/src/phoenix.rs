@@ -23,7 +23,6 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// The WebSocket handshake succeeded.
     Connected,
     /// Reason of a failed handshake, a refused message, or a close by the server.
     Refused(String),
@@ -90,7 +89,6 @@ fn frame(input: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     Ok(input.get(at..end).map(|body| (first & 0x0F, body, end)))
 }
 
-/// Appends the WebSocket handshake.
 pub fn connect(out: &mut Vec<u8>) {
     out.extend_from_slice(
         b"GET /socket/websocket?vsn=2.0.0 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\

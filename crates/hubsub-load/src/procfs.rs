@@ -101,7 +101,8 @@ fn kib(text: &str, key: &str) -> Option<u64> {
     Some(first_number(&line[key.len()..])? * 1024)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -16,10 +16,10 @@ use crate::codec::{self, Frame, Malformed};
 use crate::mqtt::{self, Packet};
 use crate::pace::{Pace, RoomPick, Schedule};
 use crate::phoenix;
+use crate::report::histogram;
 use crate::scenario::{Protocol, ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::{ReadEnd, Socket};
 use crate::stamp::{FILLER, Stamp};
-use crate::subscriber::LATENCY_NS_MAX;
 
 /// Bytes encoded before they are written; more would only wait in user space.
 const BATCH_BYTES_MAX: usize = 256 * 1024;
@@ -34,11 +34,6 @@ pub struct Waits {
 }
 
 impl Waits {
-    fn new() -> Waits {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid");
-        Waits { due_ns: VecDeque::new(), histogram }
-    }
-
     fn answered(&mut self, now_ns: u64, window: &Range<u64>) {
         let Some(due_ns) = self.due_ns.pop_front() else { return };
         if window.contains(&due_ns) {
@@ -137,7 +132,9 @@ impl Publisher {
             payload_at,
             verb: scenario.verb,
             protocol: scenario.protocol,
-            waits: scenario.replies.then(|| Box::new(Waits::new())),
+            waits: scenario
+                .replies
+                .then(|| Box::new(Waits { due_ns: VecDeque::new(), histogram: histogram() })),
             sent: 0,
             answered: 0,
             errors: 0,

@@ -23,7 +23,6 @@ pub struct Report {
     /// From publish to its reply, of publishes due in the window, if requested.
     pub replies: Latency,
     pub server: Option<Server>,
-    /// One for each slow subscriber.
     pub slow: Vec<Slow>,
 }
 
@@ -43,7 +42,6 @@ pub struct Window {
 
 #[derive(Serialize)]
 pub struct Thread {
-    /// Whether it owns publishers.
     pub publishes: bool,
     /// Share of a core in the window.
     pub busy: f64,
@@ -60,22 +58,25 @@ pub struct Total {
     pub expected: u64,
     /// Deliveries that arrived, including doubled ones.
     pub delivered: u64,
-    /// Deliveries that never arrived.
     pub lost: u64,
-    /// Deliveries that had arrived before.
     pub doubled: u64,
     /// Deliveries after a later one of the same publisher and room.
     pub reordered: u64,
-    /// Deliveries on a wrong channel.
     pub misrouted: u64,
     /// Deliveries whose bytes differ from the published ones.
     pub corrupt: u64,
     pub errors: u64,
     /// Publishers and subscribers whose connection was lost.
     pub disconnected: u64,
-    /// Idle connections that were lost.
     pub idle_disconnected: u64,
     pub error: Option<String>,
+}
+
+/// Higher latencies are recorded as this value.
+const LATENCY_NS_MAX: u64 = 120_000_000_000;
+
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid")
 }
 
 #[derive(Serialize)]
@@ -124,9 +125,7 @@ pub struct Server {
     pub cpu: Cpu,
     /// Average number of busy cores in the window.
     pub busy: f64,
-    /// CPU time in the window divided by deliveries.
     pub cpu_ns_per_delivery: Option<f64>,
-    /// CPU time in the window divided by publishes.
     pub cpu_ns_per_publish: Option<f64>,
     /// Before the first connection, after the last one, then every second if nothing is published, and at the
     /// end.

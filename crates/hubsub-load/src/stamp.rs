@@ -18,7 +18,6 @@ const MAGIC: u32 = 0x4855_4253;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     pub publisher: u32,
-    /// Index of the room it was published to.
     pub room: u32,
     /// Index among this publisher's publishes to this room, from 0.
     pub seq: u64,

@@ -10,12 +10,10 @@ use crate::codec::{self, Frame, Malformed};
 use crate::ledger::Ledger;
 use crate::mqtt::{self, Packet};
 use crate::phoenix::{self, Said};
+use crate::report::histogram;
 use crate::scenario::{Protocol, ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::Socket;
 use crate::stamp::Stamp;
-
-/// Higher latencies are recorded as this value.
-pub const LATENCY_NS_MAX: u64 = 120_000_000_000;
 
 /// Payload of the PING of a holder without a room, and the end of the answer.
 const ANSWER: &[u8] = b"hubsub-load";
@@ -41,7 +39,7 @@ impl Tally {
     pub fn new(lanes: usize) -> Tally {
         Tally {
             ledger: Ledger::new(lanes),
-            latency: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid"),
+            latency: histogram(),
             misrouted: 0,
             corrupt: 0,
             errors: 0,
@@ -76,7 +74,6 @@ struct Shaped<'a> {
 }
 
 impl Shape {
-    /// The shape of this scenario's deliveries.
     pub fn new(scenario: &Scenario) -> Shape {
         let name = room_name(0);
         let payload = scenario.payload;
