@@ -34,7 +34,6 @@ impl Error {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the messages say it")]
 pub enum Refusal {
     #[error("key too long: {bytes} bytes\nhint: at most {KEY_BYTES_MAX}")]
     KeyTooLong { bytes: usize },

@@ -35,7 +35,6 @@ pub enum Start {
 }
 
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "as the methods of `Node`")]
 pub enum Request {
     Get { key: String },
     Page { directory: String, after: Option<String>, limit: usize },
@@ -47,7 +46,6 @@ pub enum Request {
 }
 
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "as the methods of `Node`")]
 pub enum Response {
     Value(Option<(Value, u64)>),
     Page(Vec<Item>, bool),
@@ -186,25 +184,18 @@ fn run<G: Gate>(
     started: &mpsc::SyncSender<Result<(), StartError>>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => return drop(started.send(Err(error.into()))),
-    };
-    let failed = LocalSet::new().block_on(&runtime, async {
-        match open(setup).await {
-            Ok(node) => {
-                // `Handle::start` waits for this.
-                let _ = started.send(Ok(()));
-                serve(node, work, answers).await;
-                None
-            }
-            Err(error) => Some(error),
-        }
+    let served = runtime.map_err(StartError::from).and_then(|runtime| {
+        LocalSet::new().block_on(&runtime, async {
+            let node = open(setup).await?;
+            // `Handle::start` waits for this.
+            let _ = started.send(Ok(()));
+            serve(node, work, answers).await;
+            Ok(())
+        })
     });
-    // The caller may reuse the directory as soon as it gets the error.
-    drop(runtime);
-    if let Some(error) = failed {
-        let _ = started.send(Err(error));
+    // The runtime has ended: the caller may reuse the directory as soon as it gets the error.
+    if served.is_err() {
+        let _ = started.send(served);
     }
 }
 

@@ -44,7 +44,6 @@ pub const SNAPSHOT_ENTRIES: u64 = 5_000;
 /// …or when the log has this many bytes.
 pub const SNAPSHOT_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Largest frame between nodes, in bytes.
 pub const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// A message carries at least one entry, and more until it has this many bytes.
 pub const APPEND_BYTES_MAX: usize = 2 * 1024 * 1024;

@@ -31,7 +31,6 @@ use crate::types::{Entry, LogId, RawLogId, Vote, decode_entry, encode_entry, log
 const STATE: Kind = Kind { magic: b"HUBRAFTV", version: 1 };
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say it")]
 pub enum LogError {
     #[error("the coordinator's files are damaged: {path}, byte {offset}: {what}\nhint: let this node join anew with an empty directory; the others have its data", path = path.display())]
     Damaged { path: PathBuf, offset: u64, what: String },
@@ -208,7 +207,6 @@ impl Log {
         Ok(())
     }
 
-    /// Adds a segment that was found on disk.
     fn take(&mut self, segment: Segment, (places, bytes): Found) -> Result<(), LogError> {
         let first = segment.first;
         if let Some(last) = self.slots.back().map(|slot| slot.id.index())

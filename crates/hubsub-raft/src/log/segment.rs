@@ -36,7 +36,6 @@ pub(super) struct Segment {
     synced: u64,
 }
 
-/// Position of an entry's payload in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub offset: u64,
@@ -170,7 +169,6 @@ struct Frame {
 #[derive(Debug)]
 struct Scan {
     places: Vec<Place>,
-    /// End of the last good frame.
     end: usize,
 }
 

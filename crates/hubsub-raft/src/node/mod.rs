@@ -45,18 +45,15 @@ use crate::transport::{CallError, Lane, Transport};
 use crate::types::{NodeId, Peer, Types};
 use leases::Leases;
 
-/// A node's view of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     pub node: NodeId,
     /// Id of the cluster; 0 if the node is in none yet.
     pub cluster: u128,
     pub term: u64,
-    /// The leader, if this node knows it.
     pub leader: Option<NodeId>,
     /// All members, and whether they vote.
     pub members: BTreeMap<NodeId, (Peer, bool)>,
-    /// Index of the last entry applied here.
     pub applied: u64,
     pub log_bytes: u64,
     pub store_bytes: usize,

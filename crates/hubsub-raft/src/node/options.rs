@@ -30,7 +30,6 @@ impl Options {
 /// Time limits and intervals. All nodes of a cluster must have the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Interval between a leader's heartbeats.
     pub heartbeat: Duration,
     /// A follower that hears nothing for the longer of both, and then a random time between them, starts an
     /// election.

@@ -26,7 +26,6 @@ pub enum StartError {
     #[error("the coordinator does not start: {0}")]
     Io(#[from] std::io::Error),
     #[error("{address} does not admit this node: {refusal}")]
-    #[allow(missing_docs, reason = "the message says it")]
     Refused { address: String, refusal: Refusal },
     #[error("the cluster's secret is different at {0}")]
     WrongSecret(String),
