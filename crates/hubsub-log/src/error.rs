@@ -19,17 +19,11 @@ pub enum LogError {
     Io { what: String, source: io::Error },
     /// A file does not have the bytes that were written.
     #[error("{path} is damaged at byte {at}: {why}")]
-    Damaged {
-        path: String,
-        /// Byte offset in the file.
-        at: u64,
-        why: String,
-    },
+    Damaged { path: String, at: u64, why: String },
     /// A later version of HubSub wrote the file.
     #[error("{path} has format {found}, this version reads formats up to {known}")]
     NewerFormat {
         path: String,
-        /// Format of the file.
         found: u32,
         /// Latest format that this version reads.
         known: u32,
@@ -41,27 +35,17 @@ pub enum LogError {
         /// Offset after the last requested one.
         end: u64,
     },
-    /// The watch callback stopped the operation.
     #[error("it was stopped")]
     Stopped,
     /// Another hub already has this id, or this index in its class.
     #[error("{here} is here, {asked} was asked for")]
-    Differs {
-        /// The hub in this directory.
-        here: HubName,
-        asked: HubName,
-    },
+    Differs { here: HubName, asked: HubName },
     /// Some records of the hub are missing or cannot be read.
     #[error("{hub} is quarantined: {why}")]
     Quarantined { hub: HubName, why: String },
     /// The directory belongs to another cluster or to none, or it belongs to a cluster and the node to none.
     #[error("{}", of_another(here.as_deref(), asked.as_deref()))]
-    OtherCluster {
-        /// Cluster of the directory, if any.
-        here: Option<String>,
-        /// Cluster of the node, if any.
-        asked: Option<String>,
-    },
+    OtherCluster { here: Option<String>, asked: Option<String> },
     /// A directory that cannot be opened as it is.
     #[error("{0}")]
     Refused(String),

@@ -50,7 +50,6 @@ pub struct Sample {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoomHead {
-    /// The room's last record in this run.
     pub last: Last,
     /// Offset of the room's record before its first in this run, which compaction may have removed since; 0
     /// if there was none.
@@ -66,7 +65,6 @@ impl RoomHead {
         RoomHead { last: Last { epoch: 0, seq: 0, offset: 0 }, prev: 0, count: 0, from: 0 };
 }
 
-/// A room and the positions of its records.
 type RoomRun = (RoomHash, RoomHead, Vec<u32>);
 
 #[derive(Debug, Default)]
@@ -74,7 +72,6 @@ pub struct RunBuilder {
     items: Vec<Item>,
     deleted: Vec<RoomHash>,
     samples: Vec<Sample>,
-    /// First and last offset that the run covers.
     range: Option<(u64, u64)>,
 }
 
@@ -364,7 +361,6 @@ impl Run {
         Ok(places)
     }
 
-    /// Entries of all rooms with their positions.
     fn rooms_with_places(&self, file: &impl StorageFile) -> io::Result<Vec<RoomRun>> {
         let mut places = vec![0; self.places as usize * PLACE];
         read_exact(file, &mut places, self.places_at())?;

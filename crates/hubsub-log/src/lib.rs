@@ -42,7 +42,7 @@ extern crate self as hubsub_log;
 #[path = "../tests/support/sim.rs"]
 mod sim;
 
-pub use chain::{ArchiveWait, Chain, ChainInfo, ChainOptions, Cursor, Mark, Pace, Reach, Retention, Verdict};
+pub use chain::{ArchiveWait, Chain, ChainInfo, ChainOptions, Cursor, Mark, Pace, Retention, Verdict};
 pub use disk::Disk;
 pub use error::{LogError, Result};
 pub use files::Part;
@@ -60,7 +60,6 @@ pub const FORMAT: u32 = 1;
 pub struct LogOptions {
     pub chain: ChainOptions,
     pub journal_bytes: u64,
-    /// Maximum of open segment and index files.
     pub open_files_max: usize,
     /// Disk space reserved so that acknowledged records can reach segments when the disk is full.
     pub reserve_bytes: u64,

@@ -63,7 +63,6 @@ pub struct HubEntry {
     /// Rooms whose last record is below this offset begin a new epoch with their next record: acknowledged
     /// records after it may be missing.
     pub continuous_from: u64,
-    /// Why its records are incomplete, if they are.
     pub quarantined: Option<String>,
     /// Offsets whose loss an operator has accepted: between two segments, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -190,7 +189,6 @@ impl Manifest {
         self.hubs.iter_mut().find(|entry| entry.hub == hub)
     }
 
-    /// The hub file that corresponds to an entry.
     #[must_use]
     pub fn file_of(&self, entry: &HubEntry) -> HubFile {
         let HubEntry { hub, index, keep, .. } = *entry;

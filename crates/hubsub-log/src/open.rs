@@ -110,7 +110,7 @@ pub(crate) fn recover<S: Storage>(
         Err(LogError::Full) => {
             make_room(&storage, &manifest);
             let mut opened = try_recover(storage, manifest, options, suspects, true)?;
-            opened.segments.keep_for_start();
+            opened.segments.reserve.keep_for_start();
             Ok(opened)
         }
         outcome => outcome,

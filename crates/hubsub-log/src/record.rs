@@ -31,7 +31,6 @@ pub enum Kind {
     Tombstone = 2,
 }
 
-/// A record, borrowed from its encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record<'a> {
     pub hub: HubId,
@@ -66,7 +65,6 @@ pub struct Record<'a> {
     pub payload: &'a [u8],
 }
 
-/// Why bytes are not a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum NotARecord {
     /// The bytes end within the record; the total length required in bytes.
@@ -103,8 +101,7 @@ pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     assert!(record.room.len().max(record.topic.len()) <= NAME_BYTES_MAX, "a name that is too long");
     let low = |name: &[u8]| name.len() as u16;
     let publisher = u16::try_from(record.publisher.len()).expect("a publisher is cut to 65,535 bytes");
-    let variable = room.len() + record.topic.len() + record.publisher.len();
-    let bytes = HEAD_BYTES + variable + record.headers.len() + record.payload.len();
+    let bytes = len_of(record);
     assert!(bytes <= RECORD_BYTES_MAX, "a record of {bytes} bytes");
     let mut flags = (record.kind as u16) << 8;
     flags |= if room_is_topic { ROOM_IS_TOPIC } else { 0 };

@@ -40,7 +40,6 @@ pub struct Repair {
     pub hubs: Vec<HubRepair>,
     /// Problems that [`crate::verify`] found; empty if nothing is to be done.
     pub problems: Vec<String>,
-    /// Why the manifest is rebuilt, if it is.
     pub manifest: Option<String>,
     /// Whether the repair was done; else this is a dry run.
     pub is_done: bool,
@@ -59,7 +58,6 @@ pub struct HubRepair {
     pub lost: Vec<Lost>,
     /// From this offset on, an unknown number of records may be lost.
     pub unknown_from: Option<u64>,
-    /// Offset of the oldest kept record.
     pub earliest: u64,
     /// Offset of its next record, from which its rooms have new epochs.
     pub next: u64,
@@ -147,13 +145,13 @@ pub fn repair<S: Storage>(
         };
         match carry_out(&mut segments) {
             Err(LogError::Full) => {
-                segments.give_reserve_back();
+                segments.reserve.give_back();
                 carry_out(&mut segments)?;
             }
             outcome => outcome?,
         }
     }
-    segments.keep_for_start();
+    segments.reserve.keep_for_start();
     // Other hubs may still lack records acknowledged from memory alone: the next start must know.
     if was_clean { segments.close() } else { segments.checkpoint() }?;
     done.is_done = true;
@@ -316,7 +314,6 @@ fn new_path(hub: HubId, first: u64) -> String {
     format!("{}.new", segment::path(hub, Name::written(first), Part::Segment))
 }
 
-/// Writes new segments beside the existing ones.
 struct Writer<'a, S: Storage> {
     storage: &'a S,
     identity: u64,

@@ -189,7 +189,7 @@ mod tests {
         let mut seqs = Vec::new();
         let chain = segments.chain(hub).unwrap();
         chain
-            .read_back(b"r", |record| {
+            .read_back_from(b"r", &mut None, u64::MAX, |record| {
                 seqs.push(record.seq);
                 ControlFlow::Continue(())
             })

@@ -36,7 +36,6 @@ impl RoomHash {
     }
 }
 
-/// Position of a room's last record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Last {
     pub epoch: u64,

@@ -25,7 +25,6 @@ pub fn directory(hub: HubId) -> String {
 /// Identifies a segment of a hub; part of its file names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Name {
-    /// First offset that the segment covers.
     pub first: u64,
     /// Number of compactions. A segment's bytes never change: compaction writes a segment of the next
     /// generation that replaces it.

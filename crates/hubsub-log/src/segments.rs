@@ -39,7 +39,7 @@ pub struct Segments<S: Storage> {
     /// Results of retention for hubs that wait for an archive, until `take_verdicts`.
     verdicts: Vec<(HubId, Verdict)>,
     unsaved_bytes: u64,
-    reserve: Reserve<S>,
+    pub(crate) reserve: Reserve<S>,
     /// A sync has failed: a later one could succeed without the bytes of that one.
     is_broken: bool,
     /// Bytes applied to hubs that keep the latest, since the last call of `compact`.
@@ -159,15 +159,6 @@ impl<S: Storage> Segments<S> {
     /// Errors of the storage, except a full disk.
     pub fn keep_reserve(&mut self) -> Result<bool> {
         self.reserve.fill().io("cannot keep space for a full disk")
-    }
-
-    /// Allocates the space that the next start needs on a full disk.
-    pub(crate) fn keep_for_start(&mut self) {
-        self.reserve.keep_for_start();
-    }
-
-    pub(crate) fn give_reserve_back(&mut self) {
-        self.reserve.give_back();
     }
 
     /// Stores the manifest; for a moment the old and the new one are on the disk.

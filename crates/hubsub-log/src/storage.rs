@@ -19,7 +19,6 @@ pub trait Storage: Send + Sync + 'static {
     /// Creates an empty file. Fails if one of that name exists.
     fn create(&self, path: &str) -> io::Result<Self::File>;
 
-    /// Opens a file for reading and writing.
     fn open(&self, path: &str) -> io::Result<Self::File>;
 
     /// Renames a file and replaces a file that has the new name.
@@ -104,7 +103,6 @@ pub trait StorageFile: Send + Sync + 'static {
         self.zero(self.len()?, len)
     }
 
-    /// Writes zeros between two positions.
     fn zero(&self, mut at: u64, end: u64) -> io::Result<()> {
         let zeros = vec![0; FILL_BYTES.min(end.saturating_sub(at)) as usize];
         while at < end {

@@ -16,7 +16,6 @@ use hubsub_types::HubId;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-/// Records between two calls of the watch callback.
 const WATCH_RECORDS: u64 = 16 * 1024;
 
 #[derive(Clone, Debug, Default)]
@@ -63,15 +62,7 @@ pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 /// Reads every record of a directory.
 ///
 /// # Errors
-/// The manifest is missing, damaged or has a newer format, or the storage failed.
-pub fn verify(storage: &impl Storage) -> Result<Verified> {
-    verify_watched(storage, &mut |_| ControlFlow::Continue(()))
-}
-
-/// As [`verify`], with progress reports.
-///
-/// # Errors
-/// As for [`verify`], and [`LogError::Stopped`].
+/// The manifest is missing, damaged or has a newer format, the storage failed, or [`LogError::Stopped`].
 pub fn verify_watched(storage: &impl Storage, watch: Watch<'_>) -> Result<Verified> {
     let Some(manifest) = Manifest::load(storage)? else {
         return Err(LogError::Refused("there is no manifest.json".to_owned()));

@@ -2,9 +2,10 @@
 //! or a whole one without records, and does not affect the records of other hubs.
 
 use crate::support::sim::{Faults, SimDisk};
+use crate::support::verify;
 use crate::support::{IDENTITY, OPTIONS, Publish, TestLog, crash, opened};
 use hubsub_log::manifest::Manifest;
-use hubsub_log::verify::{Progress, verify};
+use hubsub_log::verify::Progress;
 use hubsub_log::{HubId, HubName, Keep, Kind, LogError, LogOptions, Membership, open, open_as};
 use proptest::prelude::*;
 use std::collections::BTreeSet;

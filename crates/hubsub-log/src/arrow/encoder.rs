@@ -212,23 +212,20 @@ impl Rows {
         self.count += 1;
         // The log's 64-bit numbers fit into 63 bits: offsets and seqs count from 1, and the high half of an
         // epoch is a time in seconds.
+        let numbers = [
+            (Column::Term, &mut self.term, record.term),
+            (Column::Offset, &mut self.offset, record.offset),
+            (Column::Epoch, &mut self.epoch, record.epoch),
+            (Column::Seq, &mut self.seq, record.seq),
+            (Column::Timestamp, &mut self.timestamp, record.timestamp_us),
+        ];
+        for (column, values, value) in numbers {
+            if self.wanted[column as usize] {
+                values.push(value as i64);
+            }
+        }
         if self.wants(Column::Hub) {
             self.hub.push(record.hub.0 as i32);
-        }
-        if self.wants(Column::Term) {
-            self.term.push(record.term as i64);
-        }
-        if self.wants(Column::Offset) {
-            self.offset.push(record.offset as i64);
-        }
-        if self.wants(Column::Epoch) {
-            self.epoch.push(record.epoch as i64);
-        }
-        if self.wants(Column::Seq) {
-            self.seq.push(record.seq as i64);
-        }
-        if self.wants(Column::Timestamp) {
-            self.timestamp.push(record.timestamp_us as i64);
         }
         if self.wants(Column::Room) {
             self.room.push(|bytes| append_name(bytes, record.room));
@@ -256,7 +253,6 @@ impl Rows {
         }
     }
 
-    /// Bytes of variable-length columns.
     fn bytes(&self) -> usize {
         let names = [&self.room, &self.topic, &self.publisher, &self.device];
         let texts = names.into_iter().chain([&self.keys, &self.values, &self.payload]);

@@ -43,7 +43,6 @@ pub struct RowChunk {
     pub bytes: Vec<u8>,
 }
 
-/// Why a stream of rows was rejected.
 #[derive(Debug, Error)]
 pub enum RowError {
     /// The bytes are no Arrow IPC stream, or end early.

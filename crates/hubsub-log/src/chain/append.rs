@@ -23,7 +23,6 @@ pub struct Appender<S: Storage> {
     file: Arc<S::File>,
     /// Whether `file` has unsynced bytes.
     is_dirty: bool,
-    /// Sealed segments with unsynced bytes.
     unsynced: Vec<Arc<S::File>>,
     pending: Vec<u8>,
     /// Offset of the record after `pending`.
@@ -51,7 +50,6 @@ impl<S: Storage> Appender<S> {
         }
     }
 
-    /// Offset after the last pushed record.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
@@ -134,7 +132,6 @@ impl<S: Storage> Appender<S> {
         Ok(())
     }
 
-    /// Seals the open segment and begins another.
     fn seal(&mut self) -> Result<()> {
         self.write_run()?;
         let chain = Arc::clone(&self.chain);

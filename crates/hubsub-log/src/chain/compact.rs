@@ -37,7 +37,6 @@ const SETTLED_MAX: u64 = 8;
 pub struct Limits {
     /// Minimum retention of tombstones, in µs.
     pub tombstone_us: u64,
-    /// Maximum number of keys in the map.
     pub keys_max: usize,
 }
 
@@ -82,9 +81,7 @@ struct Copied<F> {
 }
 
 pub enum Turn {
-    /// The budget is used up.
     Paused,
-    /// A copy is ready to replace its segments.
     Copied(Replacement),
     Done,
 }
@@ -348,7 +345,6 @@ impl<S: Storage> Pass<S> {
         }
     }
 
-    /// Makes the copied records safe.
     fn save(&mut self) -> Result<()> {
         let Some(copy) = &mut self.copy else { return Ok(()) };
         copy.write()?;

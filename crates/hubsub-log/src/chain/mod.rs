@@ -20,7 +20,7 @@ mod walk;
 pub use append::Appender;
 pub(crate) use compact::{Limits as PassLimits, Pass, Replacement, Turn};
 pub use open::{new, open};
-pub use read::{Mark, Reach};
+pub use read::Mark;
 pub use retention::{ArchiveWait, Retention, Span, Verdict};
 pub use scan::{Cursor, Pace};
 
@@ -59,7 +59,6 @@ pub struct Chain<S: Storage> {
     files: Arc<Files<S>>,
     /// The last record of every room.
     pub rooms: RoomTable,
-    /// The names of the rooms.
     pub(crate) names: Names<S::File>,
     /// Never held during disk I/O, so readers do not wait for the disk.
     state: RwLock<State>,
@@ -98,17 +97,14 @@ struct Sealed {
 #[derive(Debug, Default)]
 struct Open {
     name: Name,
-    /// Offset of the next record.
     next: u64,
     /// Bytes in it, including the head.
     end: u64,
-    /// Timestamps of its first and last record.
     first_us: u64,
     last_us: u64,
     /// Runs of its index in the file; the run after them is still in memory.
     runs: Vec<Run>,
     run: RunBuilder,
-    /// Size of the file of runs.
     runs_bytes: u64,
     /// Position in the segment at which the run in memory begins.
     run_start: u64,
@@ -120,7 +116,7 @@ impl State {
         State { sealed: Vec::new(), changes: 0, open: Open::at(open), earliest }
     }
 
-    /// First offset of the segment behind a sealed one.
+    /// First offset of the segment after a sealed one.
     fn behind(&self, sealed: usize) -> u64 {
         self.sealed.get(sealed + 1).map_or(self.open.name.first, |next| next.name.first)
     }
@@ -140,7 +136,6 @@ fn entry(name: Name, bytes: u64) -> SegmentEntry {
 pub struct ChainInfo {
     /// Offset of the oldest record, or of the next one if there is none.
     pub earliest: u64,
-    /// Offset of the next record.
     pub next: u64,
     pub bytes: u64,
     /// Number of segments, including the open one.
@@ -202,7 +197,6 @@ impl<S: Storage> Chain<S> {
         self.files.forget(self.hub, name, part);
     }
 
-    /// Removes a sealed segment with its index.
     fn unlink_segment(&self, name: Name) {
         self.unlink(name, Part::Segment);
         self.unlink(name, Part::Index);

@@ -50,29 +50,10 @@ struct Piece {
     count: u32,
 }
 
-/// Result of a forward read from a seq.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
-    /// The records from `first` on were passed on until `take` broke off.
-    From {
-        /// The requested seq, or the oldest that remains.
-        first: u64,
-    },
-    /// The room has no record from there on in that epoch.
-    Nothing,
-}
-
 impl<S: Storage> Chain<S> {
-    /// Passes a room's records to `take`, newest first, until it breaks off or none is left.
-    ///
-    /// # Errors
-    /// Damage, or an error of the storage.
-    pub fn read_back(&self, room: &[u8], take: impl FnMut(&Record<'_>) -> ControlFlow<()>) -> Result<()> {
-        self.read_back_from(room, &mut None, u64::MAX, take)
-    }
-
-    /// As `read_back`, from before a mark; updates the mark. `wanted` is the number of records that the
-    /// caller will take, so that not many more are located.
+    /// Passes a room's records to `take`, newest first, until it breaks off or none is left: all of them, or
+    /// those before a mark; updates the mark. `wanted` is the number of records that the caller will take, so
+    /// that not many more are located.
     ///
     /// # Errors
     /// Damage, or an error of the storage.
@@ -87,7 +68,8 @@ impl<S: Storage> Chain<S> {
     }
 
     /// Passes a room's records of one epoch to `take`, from a seq on, until it breaks off or none is left.
-    /// `wanted`: as for `read_back_from`.
+    /// `wanted`: as for `read_back_from`. Returns the seq of the first: the requested one, or the oldest that
+    /// remains; none if the room has no record from there on in that epoch.
     ///
     /// # Errors
     /// Damage, or an error of the storage.
@@ -98,26 +80,23 @@ impl<S: Storage> Chain<S> {
         from: u64,
         wanted: u64,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
-    ) -> Result<Reach> {
-        let (mut next, mut reach) = (from, Reach::Nothing);
+    ) -> Result<Option<u64>> {
+        let (mut next, mut first) = (from, None);
         self.mending(|| {
             let mut begun = false;
             self.read_on_once(room, (epoch, next), wanted, |record| {
                 if !std::mem::replace(&mut begun, true) {
-                    match reach {
-                        Reach::Nothing => reach = Reach::From { first: record.seq },
+                    if first.is_some() && self.keep == Keep::Log && record.seq != next {
                         // Retention removed the records in between since; another read will report it.
-                        Reach::From { .. } if self.keep == Keep::Log && record.seq != next => {
-                            return ControlFlow::Break(());
-                        }
-                        Reach::From { .. } => {}
+                        return ControlFlow::Break(());
                     }
+                    first.get_or_insert(record.seq);
                 }
                 next = record.seq + 1;
                 take(record)
             })
         })?;
-        Ok(reach)
+        Ok(first)
     }
 
     /// Repeats a read after its index was rebuilt, at most once per segment, or after segments were sealed,
@@ -441,7 +420,6 @@ fn astray(step: &Step, record: &Record<'_>, place: u32) -> Stop {
     )
 }
 
-/// Number of records to locate first.
 fn batch(wanted: u64) -> u32 {
     wanted.clamp(1, u64::from(BATCH)) as u32
 }

@@ -15,7 +15,6 @@ pub struct Retention {
     pub archive: Option<ArchiveWait>,
 }
 
-/// An archive that retention waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArchiveWait {
     /// Total bytes of segments up to which retention waits.
@@ -36,7 +35,6 @@ pub struct Span {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
-    /// Number of sealed segments to remove.
     pub gone: usize,
     /// Records to remove that are not archived: the first offset, and the one after the last.
     pub lost: Option<(u64, u64)>,

@@ -37,7 +37,6 @@ pub trait Pace: Send + Sync {
     fn in_turn(&self, read: &mut dyn FnMut());
 }
 
-/// Position of a reader in a chain.
 pub struct Cursor<S: Storage> {
     next: u64,
     segment: Option<Place<S::File>>,
@@ -52,7 +51,6 @@ struct Place<F> {
     file: F,
     /// Position of the next read: after the bytes in the buffer.
     at: u64,
-    /// End of the read-ahead.
     advised: u64,
     /// Offset of its next record unless that was compacted away; none until a record was seen.
     follows: Option<u64>,
@@ -61,11 +59,9 @@ struct Place<F> {
 }
 
 struct End {
-    /// Bytes of the segment.
     at: u64,
     /// The offset after those it covers.
     behind: u64,
-    /// Whether it is no longer written.
     is_sealed: bool,
 }
 

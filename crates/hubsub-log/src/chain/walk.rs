@@ -34,7 +34,6 @@ enum Place {
     Behind,
     /// In the run in memory, with the room's entry there.
     Memory(Option<Step>),
-    /// In a run of a segment.
     Run(Name, Run, Part),
 }
 

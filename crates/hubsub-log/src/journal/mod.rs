@@ -36,7 +36,6 @@ const LONG_BYTES: usize = 4 * FILL_BYTES;
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub hub: HubId,
-    /// Offset of the first record.
     pub first: u64,
     pub count: u32,
     /// Records as [`crate::record::encode`] writes them.
@@ -132,7 +131,6 @@ impl<S: Storage> Journal<S> {
         self.file.number
     }
 
-    /// Whether the next file is still missing.
     #[must_use]
     pub fn wants_next(&self) -> bool {
         self.next.is_none()

@@ -15,7 +15,7 @@ use hubsub_types::HubId;
 use std::collections::HashSet;
 use std::fmt;
 
-/// What the journals of a directory have after its checkpoint.
+/// Contents of the journals after a checkpoint.
 #[derive(Debug, Default)]
 pub struct Replayed {
     /// Number of the last frame that was read.
@@ -36,7 +36,7 @@ impl fmt::Display for LostFrames {
     }
 }
 
-/// The part of a manifest that says which frames there must be.
+/// The journals after a checkpoint, as the manifest lists them.
 #[derive(Clone, Copy)]
 pub struct Tail {
     identity: u64,

@@ -57,9 +57,7 @@ struct State<F> {
     end: u64,
     /// Entries in the file and in `pending`.
     entries: u64,
-    /// Encoded entries that are not written yet.
     pending: Vec<u8>,
-    /// Whether the file has unsynced bytes.
     is_dirty: bool,
     /// Whether no name is missing.
     is_checked: bool,
@@ -304,7 +302,6 @@ impl<S: Storage> Chain<S> {
         Err(failed)
     }
 
-    /// Makes a rebuild of the file stop.
     pub fn stop_names(&self) {
         self.names.is_stopping.store(true, Ordering::Relaxed);
     }

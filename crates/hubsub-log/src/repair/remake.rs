@@ -10,7 +10,6 @@ use crate::salvage::hub_directories;
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
 use crate::{LogError, Result};
-use hubsub_types::HubId;
 
 pub(super) fn remake(storage: &impl Storage) -> Result<Manifest> {
     if is_unwritten(storage)? {
@@ -27,10 +26,11 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest> {
     let hubs = hub_directories(storage)?;
     let mut made: Option<Manifest> = None;
     for hub in hubs {
+        let names = storage.list(&segment::directory(hub)).io("cannot list segments")?;
         let file = match HubFile::load(storage, hub) {
             Ok(Some(file)) => file,
             // An opening was interrupted before its first segment.
-            Ok(None) if !has_segment(storage, hub)? => continue,
+            Ok(None) if !names.iter().any(|name| name.contains(".segment")) => continue,
             Ok(None) => return refused(format!("hub {} has no hub.json", hub.0)),
             Err(e @ LogError::Damaged { .. }) => return refused(e.to_string()),
             Err(e) => return Err(e),
@@ -40,11 +40,11 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest> {
         if file.identity != manifest.identity || file.hub != hub {
             return refused(format!("the hub.json of hub {} is of another hub or directory", hub.0));
         }
-        if file.keep == Keep::Latest && was_compacted(storage, hub)? {
+        if file.keep == Keep::Latest && was_compacted(&names) {
             return refused(format!("hub {} keeps the latest of each key", hub.0));
         }
         let mut entry = HubEntry::new(hub, &file.class, file.index, file.keep);
-        list_segments(storage, manifest.identity, &mut entry)?;
+        list_segments(storage, manifest.identity, &mut entry, &names)?;
         manifest.hubs.push(entry);
     }
     let Some(mut manifest) = made else {
@@ -58,22 +58,18 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest> {
 }
 
 /// Whether the hub has compacted segments: then it is unknown which of its segments are current.
-fn was_compacted(storage: &impl Storage, hub: HubId) -> Result<bool> {
-    let names = storage.list(&segment::directory(hub)).io("cannot list segments")?;
+fn was_compacted(names: &[String]) -> bool {
     let stands_for_others = |name: &str| name.parse::<u64>().is_err();
-    Ok(names.iter().filter_map(|name| name.strip_suffix(".segment")).any(stands_for_others))
-}
-
-/// Whether a hub's directory has a segment, including damaged ones.
-fn has_segment(storage: &impl Storage, hub: HubId) -> Result<bool> {
-    let names = storage.list(&segment::directory(hub)).io("cannot list segments")?;
-    Ok(names.iter().any(|name| name.contains(".segment")))
+    names.iter().filter_map(|name| name.strip_suffix(".segment")).any(stands_for_others)
 }
 
 /// Lists the segments of a hub, up to the last readable record.
-fn list_segments(storage: &impl Storage, identity: u64, entry: &mut HubEntry) -> Result<()> {
-    let directory = segment::directory(entry.hub);
-    let names = storage.list(&directory).io("cannot list segments")?;
+fn list_segments(
+    storage: &impl Storage,
+    identity: u64,
+    entry: &mut HubEntry,
+    names: &[String],
+) -> Result<()> {
     let mut firsts: Vec<u64> =
         names.iter().filter_map(|name| name.strip_suffix(".segment")?.parse().ok()).collect();
     firsts.sort_unstable();
