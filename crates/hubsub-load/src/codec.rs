@@ -14,7 +14,6 @@
 
 use memchr::memchr;
 
-/// A frame from the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
     Message {
@@ -23,7 +22,6 @@ pub enum Frame<'a> {
     },
     /// The confirmation of a subscription.
     Subscribed,
-    /// An integer, the reply of a PUBLISH.
     Integer(i64),
     /// An error line, without `-` and line end.
     Error(&'a [u8]),
@@ -31,7 +29,6 @@ pub enum Frame<'a> {
     Other,
 }
 
-/// Why bytes are not RESP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed(pub &'static str);
 

@@ -11,15 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::report::{BUILD_PROFILE, Latency};
-use crate::subscriber::LATENCY_NS_MAX;
+use crate::report::{BUILD_PROFILE, Latency, histogram};
 
 /// Length of the file, which is overwritten repeatedly.
 const FILE_BYTES: u64 = 64 << 20;
-/// Bytes of a large write or read.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Measures write and fdatasync, one after another; prints one JSON line.
@@ -38,10 +35,8 @@ pub struct Sync {
 
 #[derive(Serialize)]
 pub struct SyncReport {
-    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
     pub per_second: f64,
-    /// Latency of a write plus its sync.
     pub latency: Latency,
 }
 
@@ -71,7 +66,7 @@ fn sync_into(file: &File, options: &Sync) -> io::Result<SyncReport> {
     file.sync_all()?;
     let record = vec![b'.'; options.size];
     let places = FILE_BYTES / options.size as u64;
-    let mut times = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid");
+    let mut times = histogram();
     let (started, lasts) = (Instant::now(), Duration::from_secs_f64(options.seconds));
     while started.elapsed() < lasts {
         let from = Instant::now();
@@ -96,12 +91,9 @@ pub struct Scan {
 
 #[derive(Serialize)]
 pub struct ScanReport {
-    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
     pub files: u64,
-    /// Total bytes of the files.
     pub bytes: u64,
-    /// Duration of the read.
     pub seconds: f64,
 }
 

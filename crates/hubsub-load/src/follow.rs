@@ -19,7 +19,6 @@ use crate::report::BUILD_PROFILE;
 use crate::scenario::room_name;
 use crate::stamp::Stamp;
 
-/// Interval between reads of a connection.
 const TURN: Duration = Duration::from_millis(50);
 /// Turns are divided into this many parts, so that not all connections are read at once.
 const PARTS: usize = 10;
@@ -50,23 +49,17 @@ pub struct Follow {
 
 #[derive(Serialize, Default)]
 pub struct FollowReport {
-    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
     /// Time since the first connection was started.
     pub seconds: f64,
-    /// Bytes read by all subscribers.
     pub bytes: u64,
-    /// Messages received by all subscribers.
     pub messages: u64,
     /// Messages that are missing, doubled, out of order, or of another room.
     pub wrong: u64,
     /// Subscribers that got no message.
     pub without: u64,
-    /// Subscribers whose connection was lost.
     pub disconnected: u64,
-    /// Number of error replies.
     pub errors: u64,
-    /// Text of an error, if there was one.
     pub error: Option<String>,
 }
 

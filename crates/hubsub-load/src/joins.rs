@@ -14,12 +14,10 @@ use mio::{Events, Poll, Token};
 use serde::Serialize;
 
 use crate::phoenix::{self, Said};
-use crate::report::{BUILD_PROFILE, Latency};
+use crate::report::{BUILD_PROFILE, Latency, histogram};
 use crate::socket::{ReadEnd, Socket};
-use crate::subscriber::LATENCY_NS_MAX;
 
 const SCRATCH_BYTES: usize = 256 * 1024;
-/// Longest sleep of a poll.
 const TURN: Duration = Duration::from_millis(1);
 
 /// Joins and leaves topics of Phoenix channels at a fixed rate; prints one JSON line.
@@ -58,7 +56,6 @@ pub struct JoinsReport {
     unanswered: u64,
     /// Refusals and lost connections.
     errors: u64,
-    /// Text of an error, if there was one.
     error: Option<String>,
     /// From the due time of a join to its answer.
     joins: Latency,
@@ -142,10 +139,6 @@ pub fn join(asked: &Joins) -> io::Result<JoinsReport> {
         joins: Latency::of(&run.joins),
         heartbeats: Latency::of(&run.heartbeats),
     })
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid")
 }
 
 struct Run {

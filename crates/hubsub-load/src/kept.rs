@@ -93,7 +93,6 @@ pub struct Kept {
     rounds: u32,
 }
 
-/// A blocking connection to the broker.
 struct Client {
     stream: TcpStream,
     held: Vec<u8>,

@@ -9,7 +9,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Counts of deliveries of a set of lanes.
 #[derive(Default)]
 pub struct Ledger {
     next: Vec<u64>,

@@ -7,13 +7,7 @@
 //! frame by one comparison, counts without copying and writes once per turn.
 //!
 //! `scenario` defines a run; `run` executes it with `worker` threads that own the `publisher`s and
-//! `subscriber`s; `codec`, `mqtt`, `phoenix`, `stamp`, `pace` and `ledger` are pure; `procfs` reads the
-//! server's costs; `report` is the resulting JSON line.
-//!
-//! There are also smaller measurements for servers with a log: `disk` (the cost of a sync without any server,
-//! and cold files), `past` (room history) and `follow` (slow subscribers that catch up); for MQTT brokers
-//! `kept` (sessions of absent clients, retained messages); and for browser channels `joins` (a flood of
-//! joins).
+//! `subscriber`s. The smaller measurements are `disk`, `past`, `follow`, `kept` and `joins`.
 
 pub mod codec;
 pub mod disk;

@@ -39,25 +39,15 @@ enum What {
 fn main() -> ExitCode {
     let line = Line::parse();
     let printed = match line.what {
-        None => run::run(line.scenario).map(|report| json(&report)),
-        Some(What::Past(asked)) => past::read(asked).map(|report| json(&report)),
-        Some(What::Sync(asked)) => disk::sync(&asked).map(|report| json(&report)).map_err(|e| e.to_string()),
-        Some(What::Scan(asked)) => disk::scan(&asked).map(|report| json(&report)).map_err(|e| e.to_string()),
-        Some(What::Follow(asked)) => {
-            follow::follow(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
-        }
-        Some(What::Absent(asked)) => {
-            kept::absent(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
-        }
-        Some(What::Retain(asked)) => {
-            kept::retain(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
-        }
-        Some(What::Joins(asked)) => {
-            joins::join(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
-        }
-        Some(What::Collect(asked)) => {
-            kept::collect(&asked).map(|report| json(&report)).map_err(|e| e.to_string())
-        }
+        None => line_of(run::run(line.scenario)),
+        Some(What::Past(asked)) => line_of(past::read(asked)),
+        Some(What::Sync(asked)) => line_of(disk::sync(&asked)),
+        Some(What::Scan(asked)) => line_of(disk::scan(&asked)),
+        Some(What::Follow(asked)) => line_of(follow::follow(&asked)),
+        Some(What::Absent(asked)) => line_of(kept::absent(&asked)),
+        Some(What::Retain(asked)) => line_of(kept::retain(&asked)),
+        Some(What::Joins(asked)) => line_of(joins::join(&asked)),
+        Some(What::Collect(asked)) => line_of(kept::collect(&asked)),
     };
     match printed {
         Ok(report) => {
@@ -71,6 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn json(report: &impl Serialize) -> String {
-    serde_json::to_string(report).expect("a report has string keys only")
+fn line_of<E: ToString>(report: Result<impl Serialize, E>) -> Result<String, String> {
+    let report = report.map_err(|e| e.to_string())?;
+    Ok(serde_json::to_string(&report).expect("a report has string keys only"))
 }

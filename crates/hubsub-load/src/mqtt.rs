@@ -25,7 +25,6 @@ const SUBSCRIBE_ID: u16 = 1;
 /// Highest return code of a SUBACK that grants a subscription.
 const GRANTED_MAX: u8 = 2;
 
-/// A packet from the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
     /// A CONNACK that accepts the connection.
@@ -159,12 +158,10 @@ pub fn taken(out: &mut Vec<u8>, qos: u8, id: u16) {
     }
 }
 
-/// Answers PUBREC with PUBREL.
 pub fn release(out: &mut Vec<u8>, id: u16) {
     answer(out, PUBREL, id);
 }
 
-/// Answers PUBREL with PUBCOMP.
 pub fn complete(out: &mut Vec<u8>, id: u16) {
     answer(out, PUBCOMP, id);
 }

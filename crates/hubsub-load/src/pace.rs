@@ -4,15 +4,9 @@
 //! In open loop the k-th publish of publisher i of P is due at `start + (k·P + i) / rate`, independent of the
 //! server: a publish that is sent late keeps its due time, so waiting for a slow server counts as latency.
 
-/// The pace of one publisher.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// A fixed number of publishes is in flight.
-    Closed {
-        /// Maximum of publishes in flight.
-        in_flight: u64,
-    },
-    /// Publishes are due at fixed times.
+    Closed { in_flight: u64 },
     Open(Schedule),
 }
 
@@ -21,7 +15,6 @@ pub enum Pace {
 pub struct Schedule {
     /// Due time of the first publish of publisher 0, in ns of the generator's clock.
     pub start_ns: u64,
-    /// Index of this publisher.
     pub publisher: u64,
     /// Number of publishers that share the rate.
     pub publishers: u64,

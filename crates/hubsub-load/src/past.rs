@@ -17,15 +17,13 @@ use serde::Serialize;
 use crate::codec;
 use crate::pace::RoomPick;
 use crate::procfs;
-use crate::report::{BUILD_PROFILE, Latency};
+use crate::report::{BUILD_PROFILE, Latency, histogram};
 use crate::scenario::room_name;
 use crate::stamp::Stamp;
-use crate::subscriber::LATENCY_NS_MAX;
 
 /// Interval at which the server's memory is sampled.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Longest wait for a reply.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Reads the history of rooms; prints one JSON line.
@@ -56,21 +54,14 @@ pub struct Past {
 
 #[derive(Serialize)]
 pub struct PastReport {
-    /// Build of the generator: `debug` or `release`.
     pub build_profile: &'static str,
-    /// The options of the run.
     pub asked: Past,
-    /// Duration of the run.
     pub seconds: f64,
-    /// Number of records read.
     pub records: u64,
-    /// Total bytes of their payloads.
     pub bytes: u64,
     /// Records that differ from the published ones, or are out of place.
     pub wrong: u64,
-    /// Number of error replies.
     pub errors: u64,
-    /// Text of an error, if there was one.
     pub error: Option<String>,
     /// From a request to its whole reply.
     pub latency: Latency,
@@ -80,7 +71,6 @@ pub struct PastReport {
     pub rss_max: Option<u64>,
 }
 
-/// Counts of one connection.
 #[derive(Clone)]
 struct Tally {
     latency: Histogram<u64>,
@@ -195,8 +185,7 @@ fn whole(connection: &mut Connection, room: u32, count: u64, tally: &mut Tally) 
 
 impl Tally {
     fn new() -> Tally {
-        let latency = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid");
-        Tally { latency, records: 0, bytes: 0, wrong: 0, errors: 0, error: None }
+        Tally { latency: histogram(), records: 0, bytes: 0, wrong: 0, errors: 0, error: None }
     }
 
     fn add(&mut self, other: Tally) {

@@ -21,10 +21,8 @@ const PAYLOAD: (&[u8], &[u8]) = (b"{\"s\":\"", b"\"}");
 pub const PAYLOAD_BYTES_MIN: usize = PAYLOAD.0.len() + 2 * STAMP_BYTES + PAYLOAD.1.len();
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// A message from the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// The WebSocket handshake succeeded.
     Connected,
     /// Reason of a failed handshake, a refused message, or a close by the server.
     Refused(String),
@@ -32,7 +30,6 @@ pub enum Said {
     Answered(String),
     /// A delivery: its topic and its payload.
     Event(String, Vec<u8>),
-    /// A message to be ignored.
     Other,
 }
 
@@ -75,7 +72,6 @@ fn text(body: &[u8]) -> Result<Said, Malformed> {
     })
 }
 
-/// Opcode and payload of a frame, and its length.
 type Frame<'a> = (u8, &'a [u8], usize);
 
 /// The first frame, which must be a whole message.
@@ -93,7 +89,6 @@ fn frame(input: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     Ok(input.get(at..end).map(|body| (first & 0x0F, body, end)))
 }
 
-/// Appends the WebSocket handshake.
 pub fn connect(out: &mut Vec<u8>) {
     out.extend_from_slice(
         b"GET /socket/websocket?vsn=2.0.0 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\

@@ -5,7 +5,6 @@ use std::fs;
 
 use serde::Serialize;
 
-/// CPU time of a process.
 #[derive(Clone, Default, Serialize, Debug)]
 pub struct Cpu {
     /// Total of all running threads, in ns.
@@ -16,7 +15,6 @@ pub struct Cpu {
     pub system_ticks: u64,
 }
 
-/// Current CPU time of a process.
 pub fn cpu(pid: u32) -> Option<Cpu> {
     let mut ns = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -45,7 +43,6 @@ pub fn thread_cpu_ns(thread: u32) -> Option<u64> {
     first_number(&fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?)
 }
 
-/// Memory of a process, in bytes.
 #[derive(Clone, Default, Serialize, Debug)]
 pub struct Memory {
     pub rss: u64,
@@ -55,7 +52,6 @@ pub struct Memory {
     pub anonymous: u64,
 }
 
-/// Current memory of a process.
 pub fn memory(pid: u32) -> Option<Memory> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     Some(Memory { rss: kib(&text, "Rss:")?, pss: kib(&text, "Pss:")?, anonymous: kib(&text, "Anonymous:")? })
@@ -78,13 +74,10 @@ pub struct Kernel {
     pub slab: u64,
     /// Slab caches that cannot be reclaimed: without dentries and the like.
     pub slab_unreclaimable: u64,
-    /// Pages in TCP buffers.
     pub tcp_buffers: u64,
-    /// TCP sockets in use.
     pub tcp_sockets: u64,
 }
 
-/// The machine's current kernel memory.
 pub fn kernel() -> Option<Kernel> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let sockets = fs::read_to_string("/proc/net/sockstat").ok()?;
@@ -108,7 +101,8 @@ fn kib(text: &str, key: &str) -> Option<u64> {
     Some(first_number(&line[key.len()..])? * 1024)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use super::*;
 

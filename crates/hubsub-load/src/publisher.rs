@@ -16,10 +16,10 @@ use crate::codec::{self, Frame, Malformed};
 use crate::mqtt::{self, Packet};
 use crate::pace::{Pace, RoomPick, Schedule};
 use crate::phoenix;
+use crate::report::histogram;
 use crate::scenario::{Protocol, ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::{ReadEnd, Socket};
 use crate::stamp::{FILLER, Stamp};
-use crate::subscriber::LATENCY_NS_MAX;
 
 /// Bytes encoded before they are written; more would only wait in user space.
 const BATCH_BYTES_MAX: usize = 256 * 1024;
@@ -34,11 +34,6 @@ pub struct Waits {
 }
 
 impl Waits {
-    fn new() -> Waits {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid");
-        Waits { due_ns: VecDeque::new(), histogram }
-    }
-
     fn answered(&mut self, now_ns: u64, window: &Range<u64>) {
         let Some(due_ns) = self.due_ns.pop_front() else { return };
         if window.contains(&due_ns) {
@@ -49,7 +44,6 @@ impl Waits {
 
 /// Counts replies by pings, for messages without a reply.
 struct Pings {
-    /// Number of messages per ping.
     every: u64,
     /// Messages after the last ping.
     unasked: u64,
@@ -58,7 +52,6 @@ struct Pings {
 }
 
 pub struct Publisher {
-    /// Index among all publishers.
     pub index: u32,
     socket: Option<Socket>,
     pace: Pace,
@@ -79,22 +72,17 @@ pub struct Publisher {
     protocol: Protocol,
     /// Set if waits for replies are measured.
     pub waits: Option<Box<Waits>>,
-    /// Publishes encoded for sending.
     pub sent: u64,
-    /// Number of replies, including errors.
     pub answered: u64,
-    /// Number of error replies.
     pub errors: u64,
     /// Sum of the receivers in the replies.
     pub receivers: u64,
     /// Pending answers to replies: PUBREL of MQTT.
     answers: Vec<u8>,
-    /// Text of the last error.
     pub error_last: Option<String>,
 }
 
 impl Publisher {
-    /// A publisher with a connected socket.
     pub fn new(index: u32, mut socket: Socket, scenario: &Scenario) -> Publisher {
         let pace = if scenario.rate > 0.0 {
             let (publisher, publishers) = (u64::from(index), u64::from(scenario.publishers));
@@ -144,7 +132,9 @@ impl Publisher {
             payload_at,
             verb: scenario.verb,
             protocol: scenario.protocol,
-            waits: scenario.replies.then(|| Box::new(Waits::new())),
+            waits: scenario
+                .replies
+                .then(|| Box::new(Waits { due_ns: VecDeque::new(), histogram: histogram() })),
             sent: 0,
             answered: 0,
             errors: 0,
@@ -172,7 +162,6 @@ impl Publisher {
         self.socket.is_none() || self.answered == self.sent
     }
 
-    /// Whether the connection was lost.
     pub fn is_disconnected(&self) -> bool {
         self.socket.is_none()
     }

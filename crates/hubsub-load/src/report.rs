@@ -9,16 +9,12 @@ use crate::scenario::Scenario;
 /// `debug` or `release`: a debug build mainly measures itself.
 pub const BUILD_PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
-/// The result of a run.
 #[derive(Serialize)]
 pub struct Report {
-    /// Version of the generator.
     pub version: &'static str,
     /// `debug` or `release`: a debug build mainly measures itself.
     pub build_profile: &'static str,
-    /// The options of the run.
     pub scenario: Scenario,
-    /// Results of the measured window.
     pub window: Window,
     /// Results from start to end, including warm-up and drain.
     pub total: Total,
@@ -26,43 +22,33 @@ pub struct Report {
     pub latency: Latency,
     /// From publish to its reply, of publishes due in the window, if requested.
     pub replies: Latency,
-    /// Resource usage of the server.
     pub server: Option<Server>,
-    /// One for each slow subscriber.
     pub slow: Vec<Slow>,
 }
 
 #[derive(Serialize, Default)]
 pub struct Window {
-    /// Duration of the window.
     pub seconds: f64,
-    /// Number of publishes sent.
     pub published: u64,
     /// Publishes answered, including errors.
     pub answered: u64,
     pub delivered: u64,
-    /// Publishes sent per second.
     pub published_per_second: f64,
-    /// Publishes answered per second.
     pub answered_per_second: f64,
     pub delivered_per_second: f64,
     /// The generator's threads. A `busy` near 1 means that the generator is the bottleneck, unless it spins.
     pub threads: Vec<Thread>,
 }
 
-/// A thread of the generator.
 #[derive(Serialize)]
 pub struct Thread {
-    /// Whether it owns publishers.
     pub publishes: bool,
     /// Share of a core in the window.
     pub busy: f64,
 }
 
-/// Totals of the whole run.
 #[derive(Serialize, Default)]
 pub struct Total {
-    /// Number of publishes sent.
     pub published: u64,
     /// Publishes answered, including errors.
     pub answered: u64,
@@ -72,41 +58,36 @@ pub struct Total {
     pub expected: u64,
     /// Deliveries that arrived, including doubled ones.
     pub delivered: u64,
-    /// Deliveries that never arrived.
     pub lost: u64,
-    /// Deliveries that had arrived before.
     pub doubled: u64,
     /// Deliveries after a later one of the same publisher and room.
     pub reordered: u64,
-    /// Deliveries on a wrong channel.
     pub misrouted: u64,
     /// Deliveries whose bytes differ from the published ones.
     pub corrupt: u64,
-    /// Number of error replies.
     pub errors: u64,
     /// Publishers and subscribers whose connection was lost.
     pub disconnected: u64,
-    /// Idle connections that were lost.
     pub idle_disconnected: u64,
-    /// Text of an error, if there was one.
     pub error: Option<String>,
+}
+
+/// Higher latencies are recorded as this value.
+const LATENCY_NS_MAX: u64 = 120_000_000_000;
+
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid")
 }
 
 #[derive(Serialize)]
 pub struct Latency {
-    /// Number of measured values.
     pub count: u64,
     pub min_ns: u64,
     pub mean_ns: f64,
-    /// Half are at most this.
     pub p50_ns: u64,
-    /// 90 % are at most this.
     pub p90_ns: u64,
-    /// 99 % are at most this.
     pub p99_ns: u64,
-    /// 99.9 % are at most this.
     pub p999_ns: u64,
-    /// 99.99 % are at most this.
     pub p9999_ns: u64,
     pub max_ns: u64,
     /// The distribution: `[quantile, value in ns, deliveries up to it]`.
@@ -114,7 +95,6 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Computes the statistics of a histogram.
     pub fn of(histogram: &Histogram<u64>) -> Latency {
         let at = |quantile| histogram.value_at_quantile(quantile);
         let mut count = 0;
@@ -137,7 +117,6 @@ impl Latency {
     }
 }
 
-/// Resource usage of the server.
 #[derive(Serialize)]
 pub struct Server {
     /// Ids of its processes; the other values are totals of all of them.
@@ -146,29 +125,23 @@ pub struct Server {
     pub cpu: Cpu,
     /// Average number of busy cores in the window.
     pub busy: f64,
-    /// CPU time in the window divided by deliveries.
     pub cpu_ns_per_delivery: Option<f64>,
-    /// CPU time in the window divided by publishes.
     pub cpu_ns_per_publish: Option<f64>,
     /// Before the first connection, after the last one, then every second if nothing is published, and at the
     /// end.
     pub samples: Vec<Sample>,
 }
 
-/// Memory at one time.
 #[derive(Serialize, Clone)]
 pub struct Sample {
-    /// Seconds since the start.
     pub at_s: f64,
     /// Phase of the run: `before`, `connected`, `held`, `end`.
     pub moment: &'static str,
-    /// Memory of the server.
     pub server: Option<Memory>,
     /// Memory of the machine's kernel, for both ends of every loopback connection.
     pub kernel: Option<Kernel>,
 }
 
-/// Result of one slow subscriber.
 #[derive(Serialize)]
 pub struct Slow {
     /// Bytes it read while slow.

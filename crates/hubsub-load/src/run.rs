@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::procfs::{self, Cpu};
 use crate::publisher::Publisher;
-use crate::report::{BUILD_PROFILE, Latency, Report, Sample, Server, Slow, Thread, Total, Window};
+use crate::report::{BUILD_PROFILE, Latency, Report, Sample, Server, Slow, Thread, Total, Window, histogram};
 use crate::scenario::Scenario;
-use crate::subscriber::Tally;
 use crate::worker::{self, Outcome, Phase, Seat, Shared};
 
 /// Interval of progress checks.
 const TICK: Duration = Duration::from_millis(2);
-/// Maximum duration of a drain.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 /// Runs a scenario from start to report.
@@ -57,7 +55,6 @@ struct Run {
     samples: Vec<Sample>,
 }
 
-/// Counts and costs at one time.
 struct Mark {
     at: Instant,
     published: u64,
@@ -97,10 +94,8 @@ impl Run {
         let outcomes: Vec<Outcome> = threads
             .into_iter()
             .map(|thread| {
-                thread
-                    .join()
-                    .map_err(|_| "a thread of the generator panicked".to_owned())?
-                    .map_err(|e| e.to_string())
+                let outcome = thread.join().map_err(|_| "a thread of the generator panicked".to_owned())?;
+                outcome.map_err(|e| e.to_string())
             })
             .collect::<Result<_, String>>()?;
         debug_assert!(from.at >= load_from);
@@ -146,10 +141,8 @@ impl Run {
     fn drain(&self) {
         let subscribers = u64::from(self.shared.scenario.subscribers);
         let settled = || self.shared.seats.iter().all(|seat| seat.settled.load(Relaxed));
-        self.wait_while_progress(
-            |published, delivered| settled() && delivered >= published * subscribers,
-            DRAIN_MAX,
-        );
+        let is_done = |published, delivered| settled() && delivered >= published * subscribers;
+        self.wait_while_progress(is_done, DRAIN_MAX);
     }
 
     /// Waits until `done(published, delivered)`, until there is no progress, or for `at_most`.
@@ -173,24 +166,21 @@ impl Run {
         self.shared.phase.store(phase as u8, Relaxed);
     }
 
+    fn sum(&self, count: impl Fn(&Seat) -> &AtomicU64) -> u64 {
+        self.shared.seats.iter().map(|seat| count(seat).load(Relaxed)).sum()
+    }
+
     fn counts(&self) -> (u64, u64) {
-        let seats = &self.shared.seats;
-        (
-            seats.iter().map(|seat| seat.published.load(Relaxed)).sum(),
-            seats.iter().map(|seat| seat.delivered.load(Relaxed)).sum(),
-        )
+        (self.sum(|seat| &seat.published), self.sum(|seat| &seat.delivered))
     }
 
     fn mark(&self) -> Mark {
         let cpu = procfs::cpu_of_all(&self.shared.scenario.pid);
         let (published, delivered) = self.counts();
-        let threads_ns = self
-            .shared
-            .seats
-            .iter()
-            .map(|seat| procfs::thread_cpu_ns(seat.thread.load(Relaxed)).unwrap_or(0));
-        let answered = self.shared.seats.iter().map(|seat| seat.answered.load(Relaxed)).sum();
-        Mark { at: Instant::now(), published, answered, delivered, cpu, threads_ns: threads_ns.collect() }
+        let cpu_ns = |seat: &Seat| procfs::thread_cpu_ns(seat.thread.load(Relaxed)).unwrap_or(0);
+        let threads_ns = self.shared.seats.iter().map(cpu_ns).collect();
+        let answered = self.sum(|seat| &seat.answered);
+        Mark { at: Instant::now(), published, answered, delivered, cpu, threads_ns }
     }
 
     fn sample(&mut self, moment: &'static str) {
@@ -232,11 +222,8 @@ impl Run {
             let (pids, samples) = (scenario.pid.clone(), self.samples.clone());
             Server { pids, busy, cpu_ns_per_delivery, cpu_ns_per_publish, samples, cpu }
         });
-        let slow = outcomes
-            .iter()
-            .flat_map(|outcome| &outcome.holders)
-            .filter(|holder| holder.bytes_per_second.is_some());
-        let slow = slow.map(|holder| Slow {
+        let holders = outcomes.iter().flat_map(|outcome| &outcome.holders);
+        let slow = holders.filter(|holder| holder.bytes_per_second.is_some()).map(|holder| Slow {
             bytes: holder.bytes,
             closed_s: holder.closed_ns.map(|at_ns| at_ns.saturating_sub(load_from_ns) as f64 / 1e9),
         });
@@ -259,8 +246,7 @@ impl Run {
 /// Adds up the threads' counts; closes every lane with the number of publishes sent into it.
 fn add_up(scenario: &Scenario, outcomes: Vec<Outcome>) -> (Total, Latency, Latency) {
     let mut total = Total::default();
-    let mut latency = Tally::new(0).latency;
-    let mut replies = Tally::new(0).latency;
+    let (mut latency, mut replies) = (histogram(), histogram());
     let mut publishers: Vec<Publisher> = Vec::new();
     let mut receivers = Vec::new();
     for outcome in outcomes {

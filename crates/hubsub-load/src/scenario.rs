@@ -256,7 +256,6 @@ impl Scenario {
         Ok(())
     }
 
-    /// Number in the name of a room.
     #[inline]
     pub fn number_of(&self, room: u32) -> u32 {
         self.numbers.get(room as usize).copied().unwrap_or(room)
@@ -324,7 +323,6 @@ impl Scenario {
         }
     }
 
-    /// Maximum number of publishes of one publisher.
     pub fn quota_of(&self, publisher: u32) -> u64 {
         if self.messages == 0 {
             return u64::MAX;
@@ -334,12 +332,10 @@ impl Scenario {
     }
 }
 
-/// Name of the room with a number.
 pub fn room_name(number: u32) -> String {
     format!("{ROOM_PREFIX}{number:0width$}", width = ROOM_DIGITS)
 }
 
-/// Name of the room of an idle connection.
 pub fn idle_room_name(connection: u32, to: IdleTo) -> Option<String> {
     match to {
         IdleTo::Own => Some(format!("idle:{connection:0width$}", width = ROOM_DIGITS)),

@@ -26,7 +26,6 @@ pub struct Socket {
 pub enum ReadEnd {
     /// Nothing is left to read now.
     Drained,
-    /// The peer closed the connection.
     Closed,
 }
 
@@ -99,7 +98,6 @@ impl Socket {
         Ok(())
     }
 
-    /// Whether everything was written.
     pub fn is_flushed(&self) -> bool {
         self.out.is_empty()
     }

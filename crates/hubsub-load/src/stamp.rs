@@ -9,7 +9,6 @@
 //! rooms. `due` is when the publish was to be sent, in ns of the generator's clock: the scheduled time in
 //! open loop, the time of sending in closed loop.
 
-/// Bytes of a stamp, the smallest payload.
 pub const STAMP_BYTES: usize = 28;
 /// Fills a payload after its stamp.
 pub const FILLER: u8 = b'.';
@@ -18,9 +17,7 @@ const MAGIC: u32 = 0x4855_4253;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
-    /// Index of the publisher.
     pub publisher: u32,
-    /// Index of the room it was published to.
     pub room: u32,
     /// Index among this publisher's publishes to this room, from 0.
     pub seq: u64,

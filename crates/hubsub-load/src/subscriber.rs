@@ -10,12 +10,10 @@ use crate::codec::{self, Frame, Malformed};
 use crate::ledger::Ledger;
 use crate::mqtt::{self, Packet};
 use crate::phoenix::{self, Said};
+use crate::report::histogram;
 use crate::scenario::{Protocol, ROOM_DIGITS, Scenario, Verb, room_name};
 use crate::socket::Socket;
 use crate::stamp::Stamp;
-
-/// Higher latencies are recorded as this value.
-pub const LATENCY_NS_MAX: u64 = 120_000_000_000;
 
 /// Payload of the PING of a holder without a room, and the end of the answer.
 const ANSWER: &[u8] = b"hubsub-load";
@@ -28,11 +26,8 @@ pub struct Tally {
     pub latency: Histogram<u64>,
     /// Deliveries to a subscription of another room, or on another channel than stamped.
     pub misrouted: u64,
-    /// Payloads that differ from the published ones.
     pub corrupt: u64,
-    /// Number of error replies.
     pub errors: u64,
-    /// Text of the last error.
     pub error_last: Option<String>,
     /// Due times from here on count for latency, in ns of the generator's clock.
     pub window_from_ns: u64,
@@ -41,11 +36,10 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A tally for `lanes` lanes.
     pub fn new(lanes: usize) -> Tally {
         Tally {
             ledger: Ledger::new(lanes),
-            latency: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are valid"),
+            latency: histogram(),
             misrouted: 0,
             corrupt: 0,
             errors: 0,
@@ -80,7 +74,6 @@ struct Shaped<'a> {
 }
 
 impl Shape {
-    /// The shape of this scenario's deliveries.
     pub fn new(scenario: &Scenario) -> Shape {
         let name = room_name(0);
         let payload = scenario.payload;
@@ -131,7 +124,6 @@ impl Shape {
 pub struct Subscriber {
     /// None once the connection was lost.
     pub socket: Option<Socket>,
-    /// Index among all subscribing connections.
     pub connection: u32,
     /// Subscriptions that the server has not confirmed yet.
     pub unconfirmed: usize,

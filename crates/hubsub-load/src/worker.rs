@@ -22,14 +22,12 @@ const SCRATCH_BYTES: usize = 256 * 1024;
 const EVENTS_MAX: usize = 1024;
 /// Connections made before their subscriptions must be confirmed.
 const CONNECT_GROUP: usize = 128;
-/// Time limit for a group.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest sleep between checks of the phase.
 const TURN: Duration = Duration::from_millis(10);
 /// Longest sleep in open loop with `--sleep`.
 const CALM_TURN: Duration = Duration::from_millis(1);
 
-/// Phase of a run.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub enum Phase {
@@ -40,7 +38,6 @@ pub enum Phase {
     End = 3,
 }
 
-/// State shared by the run and its threads.
 pub struct Shared {
     pub scenario: Scenario,
     /// Server addresses, assigned to rooms in turn.
@@ -65,11 +62,8 @@ pub struct Shared {
 pub struct Seat {
     /// The system's id of the thread, to read its CPU time.
     pub thread: AtomicU32,
-    /// Number of publishes sent.
     pub published: AtomicU64,
-    /// Number of publishes answered.
     pub answered: AtomicU64,
-    /// Number of deliveries received.
     pub delivered: AtomicU64,
     /// Whether no publish waits for its reply.
     pub settled: AtomicBool,
@@ -86,13 +80,10 @@ impl Shared {
     }
 }
 
-/// Result of a thread.
 pub struct Outcome {
     pub publishers: Vec<Publisher>,
     pub subscribers: Vec<Subscriber>,
-    /// Idle and slow connections.
     pub holders: Vec<Holder>,
-    /// Counts of the subscribers.
     pub tally: Tally,
 }
 
@@ -103,19 +94,18 @@ pub fn run(seat: usize, shared: &Shared, ready: &Sender<Result<(), String>>) -> 
     // The run ends before this thread only if another one failed; then nobody receives this.
     let _ = ready.send(connected.as_ref().map(|_| ()).map_err(|error| error.to_string()));
     connected?;
-    worker.wait_for_load()?;
+    while !shared.is_past(Phase::Connect) {
+        worker.turn(TURN)?;
+    }
     worker.load()?;
-    Ok(worker.into_outcome())
+    let Worker { publishers, subscribers, holders, tally, .. } = worker;
+    Ok(Outcome { publishers, subscribers, holders, tally })
 }
 
 /// Kinds of connections, in the upper half of a token.
 const SUBSCRIBER: usize = 0;
 const PUBLISHER: usize = 1;
 const HOLDER: usize = 2;
-
-fn token(kind: usize, index: usize) -> Token {
-    Token(kind << 32 | index)
-}
 
 struct Worker<'s> {
     shared: &'s Shared,
@@ -207,12 +197,11 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// Connects to the server of a room.
     fn socket(&self, kind: usize, index: usize, room: u32) -> io::Result<Socket> {
         let addresses =
             if kind == PUBLISHER { &self.shared.publish_addresses } else { &self.shared.addresses };
         let address = addresses[room as usize % addresses.len()];
-        Socket::connect(address, self.poll.registry(), token(kind, index))
+        Socket::connect(address, self.poll.registry(), Token(kind << 32 | index))
     }
 
     /// Runs turns until `done`, at most for a group's time limit.
@@ -223,7 +212,10 @@ impl<'s> Worker<'s> {
             if let (true, Some(text)) = (self.tally.errors > 0, &self.tally.error_last) {
                 return Err(io::Error::other(format!("the server refused a subscriber: {text}")));
             }
-            if self.lost_connections() > 0 {
+            let is_lost = |socket: &Option<Socket>| socket.is_none();
+            if self.subscribers.iter().any(|s| is_lost(&s.socket))
+                || self.holders.iter().any(|h| is_lost(&h.socket))
+            {
                 return Err(io::Error::other("the server closed a connection while it subscribed"));
             }
             if started.elapsed() > CONNECT_TIME_MAX {
@@ -231,18 +223,6 @@ impl<'s> Worker<'s> {
                     "subscriptions are not confirmed after {CONNECT_TIME_MAX:?}"
                 )));
             }
-        }
-        Ok(())
-    }
-
-    fn lost_connections(&self) -> usize {
-        self.subscribers.iter().filter(|s| s.socket.is_none()).count()
-            + self.holders.iter().filter(|h| h.socket.is_none()).count()
-    }
-
-    fn wait_for_load(&mut self) -> io::Result<()> {
-        while !self.shared.is_past(Phase::Connect) {
-            self.turn(TURN)?;
         }
         Ok(())
     }
@@ -379,15 +359,6 @@ impl<'s> Worker<'s> {
                     holder.closed_ns = Some(now_ns);
                 }
             }
-        }
-    }
-
-    fn into_outcome(self) -> Outcome {
-        Outcome {
-            publishers: self.publishers,
-            subscribers: self.subscribers,
-            holders: self.holders,
-            tally: self.tally,
         }
     }
 }

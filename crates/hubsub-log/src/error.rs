@@ -19,17 +19,11 @@ pub enum LogError {
     Io { what: String, source: io::Error },
     /// A file does not have the bytes that were written.
     #[error("{path} is damaged at byte {at}: {why}")]
-    Damaged {
-        path: String,
-        /// Byte offset in the file.
-        at: u64,
-        why: String,
-    },
+    Damaged { path: String, at: u64, why: String },
     /// A later version of HubSub wrote the file.
     #[error("{path} has format {found}, this version reads formats up to {known}")]
     NewerFormat {
         path: String,
-        /// Format of the file.
         found: u32,
         /// Latest format that this version reads.
         known: u32,
@@ -41,36 +35,44 @@ pub enum LogError {
         /// Offset after the last requested one.
         end: u64,
     },
-    /// The watch callback stopped the operation.
     #[error("it was stopped")]
     Stopped,
     /// Another hub already has this id, or this index in its class.
     #[error("{here} is here, {asked} was asked for")]
-    Differs {
-        /// The hub in this directory.
-        here: HubName,
-        asked: HubName,
-    },
+    Differs { here: HubName, asked: HubName },
     /// Some records of the hub are missing or cannot be read.
     #[error("{hub} is quarantined: {why}")]
     Quarantined { hub: HubName, why: String },
     /// The directory belongs to another cluster or to none, or it belongs to a cluster and the node to none.
     #[error("{}", of_another(here.as_deref(), asked.as_deref()))]
-    OtherCluster {
-        /// Cluster of the directory, if any.
-        here: Option<String>,
-        /// Cluster of the node, if any.
-        asked: Option<String>,
-    },
+    OtherCluster { here: Option<String>, asked: Option<String> },
     /// A directory that cannot be opened as it is.
     #[error("{0}")]
     Refused(String),
 }
 
+pub type Result<T, E = LogError> = std::result::Result<T, E>;
+
+/// Names what an error of the storage prevented, as the functions of [`LogError`] of the same names do.
+pub(crate) trait Context<T> {
+    fn io(self, what: &str) -> Result<T>;
+    fn storage(self, what: &str) -> Result<T>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn io(self, what: &str) -> Result<T> {
+        self.map_err(|e| LogError::io(what, e))
+    }
+
+    fn storage(self, what: &str) -> Result<T> {
+        self.map_err(|e| LogError::storage(what, e))
+    }
+}
+
 impl LogError {
     /// Wraps a storage error; an error of opening a file becomes [`LogError::Unopened`].
-    pub(crate) fn io(what: impl Into<String>, source: io::Error) -> LogError {
-        let what = what.into();
+    pub(crate) fn io(what: &str, source: io::Error) -> LogError {
+        let what = what.to_owned();
         if is_unopened(&source) { LogError::Unopened { what, source } } else { LogError::Io { what, source } }
     }
 
@@ -83,6 +85,11 @@ impl LogError {
     /// Wraps a storage error; one caused by lack of space becomes [`LogError::Full`].
     pub(crate) fn storage(what: &str, source: io::Error) -> LogError {
         if is_full(&source) { LogError::Full } else { LogError::io(what, source) }
+    }
+
+    /// The bytes at a position of a file are not what was written.
+    pub(crate) fn damaged(path: impl Into<String>, at: u64, why: impl Into<String>) -> LogError {
+        LogError::Damaged { path: path.into(), at, why: why.into() }
     }
 }
 
@@ -116,7 +123,7 @@ pub(crate) fn of_file(path: &str, source: io::Error) -> io::Error {
 struct Unopened(io::Error);
 
 /// Marks an error as a failure to open a file, unless its kind already determines how it is handled.
-pub(crate) fn unopened(e: io::Error) -> io::Error {
+pub fn unopened(e: io::Error) -> io::Error {
     match e.kind() {
         ErrorKind::NotFound | ErrorKind::AlreadyExists => e,
         _ if is_full(&e) => e,

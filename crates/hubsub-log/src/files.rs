@@ -21,7 +21,6 @@ pub enum Part {
 
 type Key = (HubId, Name, Part);
 
-/// Size of the sample from which one file is closed.
 const SAMPLE: u64 = 2;
 
 pub struct Files<S: Storage> {

@@ -10,7 +10,7 @@
 //! after it. So one read finds it, and the position of that read is known in advance: a walk over many
 //! segments can request all of them at once.
 
-use crate::record::{u32_at, u64_at};
+use crate::record::{end_head, is_head, put_u32, put_u64, u32_at, u64_at};
 use crate::rooms::{Last, RoomHash};
 use crate::storage::StorageFile;
 use std::io::{self, ErrorKind};
@@ -28,7 +28,6 @@ const SAMPLE_BYTES: u32 = 64 * 1024;
 /// home.
 const WINDOW: usize = 32;
 
-/// A record to be indexed.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     pub room: RoomHash,
@@ -37,7 +36,6 @@ pub struct Item {
     pub offset: u64,
     /// Offset of the room's previous record; 0 if there is none.
     pub prev: u64,
-    /// Position in the segment.
     pub position: u32,
 }
 
@@ -46,15 +44,12 @@ pub struct Item {
 pub struct Sample {
     /// Offset of the record at `position`.
     pub offset: u64,
-    /// Timestamp of that record.
     pub timestamp_us: u64,
     pub position: u32,
 }
 
-/// Entry of a room in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoomHead {
-    /// The room's last record in this run.
     pub last: Last,
     /// Offset of the room's record before its first in this run, which compaction may have removed since; 0
     /// if there was none.
@@ -70,16 +65,13 @@ impl RoomHead {
         RoomHead { last: Last { epoch: 0, seq: 0, offset: 0 }, prev: 0, count: 0, from: 0 };
 }
 
-/// A room and the positions of its records.
 type RoomRun = (RoomHash, RoomHead, Vec<u32>);
 
-/// A run that is still in memory.
 #[derive(Debug, Default)]
 pub struct RunBuilder {
     items: Vec<Item>,
     deleted: Vec<RoomHash>,
     samples: Vec<Sample>,
-    /// First and last offset that the run covers.
     range: Option<(u64, u64)>,
 }
 
@@ -105,7 +97,6 @@ impl RunBuilder {
         self.range = Some((first, last));
     }
 
-    /// Whether it covers no offset.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_none()
@@ -127,7 +118,6 @@ impl RunBuilder {
         &self.samples
     }
 
-    /// Memory of the builder in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.items.capacity() * size_of::<Item>() + self.samples.capacity() * size_of::<Sample>()
@@ -151,7 +141,7 @@ impl RunBuilder {
         }
         rooms.sort_by_key(|(hash, ..)| *hash);
         rooms.dedup_by_key(|(hash, ..)| *hash);
-        encode(range, rooms.into_iter(), &self.samples)
+        encode(range, rooms, &self.samples)
     }
 }
 
@@ -162,9 +152,9 @@ fn head_of(items: &[Item]) -> RoomHead {
     RoomHead { last: Last { epoch, seq, offset }, prev: first.prev, count: items.len() as u32, from: 0 }
 }
 
-fn encode((first, last): (u64, u64), rooms: impl Iterator<Item = RoomRun>, samples: &[Sample]) -> Vec<u8> {
-    let rooms: Vec<RoomRun> = rooms.collect();
-    let homes = homes_for(rooms.len());
+fn encode((first, last): (u64, u64), rooms: Vec<RoomRun>, samples: &[Sample]) -> Vec<u8> {
+    // The number over which the hashes are spread.
+    let homes = rooms.len() as u64 * 8 / 7;
     let (mut table, mut places, mut rows) = (Vec::new(), Vec::new(), 0);
     for (hash, head, of_room) in rooms {
         while rows < home(homes, hash) {
@@ -179,7 +169,7 @@ fn encode((first, last): (u64, u64), rooms: impl Iterator<Item = RoomRun>, sampl
             [place] => place,
             _ => {
                 let from = places.len() / PLACE;
-                of_room.iter().for_each(|place| places.extend_from_slice(&place.to_le_bytes()));
+                put_u32(&mut places, &of_room);
                 from as u32
             }
         };
@@ -187,21 +177,14 @@ fn encode((first, last): (u64, u64), rooms: impl Iterator<Item = RoomRun>, sampl
     }
     let mut out = Vec::with_capacity(HEAD + table.len() + places.len() + samples.len() * SAMPLE);
     out.extend_from_slice(MAGIC);
-    for field in [crate::FORMAT, rows as u32, (places.len() / PLACE) as u32, samples.len() as u32] {
-        out.extend_from_slice(&field.to_le_bytes());
-    }
-    for field in [first, last] {
-        out.extend_from_slice(&field.to_le_bytes());
-    }
-    out.extend_from_slice(&(homes as u32).to_le_bytes());
-    out.resize(HEAD - 4, 0);
-    out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+    put_u32(&mut out, &[crate::FORMAT, rows as u32, (places.len() / PLACE) as u32, samples.len() as u32]);
+    put_u64(&mut out, &[first, last]);
+    put_u32(&mut out, &[homes as u32]);
+    end_head(&mut out, HEAD);
     out.extend_from_slice(&table);
     out.extend_from_slice(&places);
-    for sample in samples {
-        out.extend_from_slice(&sample.offset.to_le_bytes());
-        out.extend_from_slice(&sample.timestamp_us.to_le_bytes());
-        out.extend_from_slice(&u64::from(sample.position).to_le_bytes());
+    for Sample { offset, timestamp_us, position } in samples {
+        put_u64(&mut out, &[*offset, *timestamp_us, u64::from(*position)]);
     }
     out
 }
@@ -209,15 +192,10 @@ fn encode((first, last): (u64, u64), rooms: impl Iterator<Item = RoomRun>, sampl
 /// Appends a row. A free row is all 0 except for its checksum, so zeroed bytes on the disk hide no room.
 fn push_row(table: &mut Vec<u8>, long: [u64; 5], short: [u32; 2]) {
     let start = table.len();
-    long.iter().for_each(|field| table.extend_from_slice(&field.to_le_bytes()));
-    short.iter().for_each(|field| table.extend_from_slice(&field.to_le_bytes()));
+    put_u64(table, &long);
+    put_u32(table, &short);
     let checksum = crc32c::crc32c(&table[start..]);
-    table.extend_from_slice(&checksum.to_le_bytes());
-}
-
-/// Number of homes over which the hashes of `rooms` rooms are spread.
-fn homes_for(rooms: usize) -> u64 {
-    rooms as u64 * 8 / 7
+    put_u32(table, &[checksum]);
 }
 
 /// First row at which a room can be.
@@ -225,19 +203,15 @@ fn home(homes: u64, room: RoomHash) -> u64 {
     ((u128::from(room.high) * u128::from(homes)) >> 64) as u64
 }
 
-/// A run in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Position in the file.
     at: u64,
     /// Rows of the room table, including free ones.
     rows: u32,
     homes: u32,
     places: u32,
     samples: u32,
-    /// First offset that the run covers.
     pub first: u64,
-    /// Last offset that the run covers.
     pub last: u64,
 }
 
@@ -257,10 +231,7 @@ impl Run {
     #[must_use]
     pub fn of(bytes: &[u8], at: u64) -> Option<Run> {
         let head = bytes.get(..HEAD)?;
-        if head[..8] != *MAGIC
-            || u32_at(head, 8) != crate::FORMAT
-            || u32_at(head, HEAD - 4) != crc32c::crc32c(&head[..HEAD - 4])
-        {
+        if !is_head(head, MAGIC) || u32_at(head, 8) != crate::FORMAT {
             return None;
         }
         Some(Run {
@@ -274,7 +245,6 @@ impl Run {
         })
     }
 
-    /// Bytes in the file.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.samples_at() - self.at + u64::from(self.samples) * SAMPLE as u64
@@ -391,7 +361,6 @@ impl Run {
         Ok(places)
     }
 
-    /// Entries of all rooms with their positions.
     fn rooms_with_places(&self, file: &impl StorageFile) -> io::Result<Vec<RoomRun>> {
         let mut places = vec![0; self.places as usize * PLACE];
         read_exact(file, &mut places, self.places_at())?;
@@ -440,7 +409,7 @@ pub fn merge(file: &impl StorageFile, runs: &[Run]) -> io::Result<Vec<u8>> {
         let places = of_room[from..].iter().flat_map(|(.., places)| places.iter().copied()).collect();
         (*room, RoomHead { prev: of_room[from].1.prev, ..*last }, places)
     });
-    Ok(encode((first.first, last.last), merged, &samples))
+    Ok(encode((first.first, last.last), merged.collect(), &samples))
 }
 
 fn read_exact(file: &impl StorageFile, bytes: &mut [u8], at: u64) -> io::Result<()> {

@@ -11,7 +11,7 @@
 //!
 //! [`open`] recovers a directory: either exactly the acknowledged records, or a clear refusal. On a directory
 //! that no node uses, [`verify`] checks that everything is there, [`show`] prints records, and [`repair`]
-//! repairs it. Below them, [`storage`] abstracts a disk, and [`sim`] is a disk that fails on demand.
+//! repairs it. Below them, [`storage`] abstracts a disk; for tests, the feature `sim` has one that fails on demand.
 //! `docs/log-format.md` documents the file formats.
 
 pub mod arrow;
@@ -32,13 +32,14 @@ mod salvage;
 pub mod segment;
 pub mod segments;
 pub mod show;
+#[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod storage;
 pub mod verify;
 
-pub use chain::{ArchiveWait, Chain, ChainInfo, ChainOptions, Cursor, Mark, Pace, Reach, Retention, Verdict};
+pub use chain::{ArchiveWait, Chain, ChainInfo, ChainOptions, Cursor, Mark, Pace, Retention, Verdict};
 pub use disk::Disk;
-pub use error::LogError;
+pub use error::{LogError, Result};
 pub use files::Part;
 pub use hubsub_types::HubId;
 pub use journal::{Batch, Journal};
@@ -53,9 +54,7 @@ pub const FORMAT: u32 = 1;
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
     pub chain: ChainOptions,
-    /// Size of a journal file.
     pub journal_bytes: u64,
-    /// Maximum of open segment and index files.
     pub open_files_max: usize,
     /// Disk space reserved so that acknowledged records can reach segments when the disk is full.
     pub reserve_bytes: u64,

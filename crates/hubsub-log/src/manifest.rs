@@ -4,9 +4,10 @@
 //! A file per hub ([`HubFile`]) repeats the hub's class, which no other file has, so that a lost manifest can
 //! be rebuilt.
 
+use crate::error::Context;
 use crate::segment;
 use crate::storage::{self, Storage};
-use crate::{FORMAT, LogError};
+use crate::{FORMAT, LogError, Result};
 use hubsub_types::HubId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,9 +21,7 @@ pub(crate) const HUB_NAME: &str = "hub.json";
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Version of the directory's format.
     pub format: u32,
-    /// Random identity of this directory.
     pub identity: u64,
     /// Id of the cluster that assigns hub ids; none if the node assigns them itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +39,6 @@ pub struct Manifest {
     /// directory were left there by an interrupted start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aside: Vec<u64>,
-    /// All hubs, sorted by id.
     pub hubs: Vec<HubEntry>,
 }
 
@@ -65,7 +63,6 @@ pub struct HubEntry {
     /// Rooms whose last record is below this offset begin a new epoch with their next record: acknowledged
     /// records after it may be missing.
     pub continuous_from: u64,
-    /// Why its records are incomplete, if they are.
     pub quarantined: Option<String>,
     /// Offsets whose loss an operator has accepted: between two segments, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -86,9 +83,7 @@ pub fn end_before(lost: &[Lost], next_first: u64) -> u64 {
 /// The part of a hub's manifest entry that its records do not show.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HubFile {
-    /// Version of the directory's format.
     pub format: u32,
-    /// Identity of the directory.
     pub identity: u64,
     /// Id of the cluster that assigns hub ids, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,12 +113,10 @@ impl Display for HubName {
     }
 }
 
-/// Serializes a hub's id as a plain number.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "HubId")]
 struct HubNumber(u32);
 
-/// The records that a hub keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Keep {
@@ -134,7 +127,6 @@ pub enum Keep {
     Latest,
 }
 
-/// Progress of a hub's compaction.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Compacted {
     /// Below this offset every key has at most one record.
@@ -150,7 +142,6 @@ pub struct Compacted {
 pub struct SegmentEntry(pub u64, pub u64, #[serde(default)] pub u32);
 
 impl SegmentEntry {
-    /// Name of the segment's files.
     #[must_use]
     pub fn name(&self) -> segment::Name {
         segment::Name { first: self.0, generation: self.2 }
@@ -158,7 +149,6 @@ impl SegmentEntry {
 }
 
 impl Manifest {
-    /// The manifest of a new directory.
     #[must_use]
     pub fn new(identity: u64) -> Manifest {
         Manifest {
@@ -178,7 +168,7 @@ impl Manifest {
     ///
     /// # Errors
     /// It cannot be read, is damaged, or has a newer format.
-    pub fn load(storage: &impl Storage) -> Result<Option<Manifest>, LogError> {
+    pub fn load(storage: &impl Storage) -> Result<Option<Manifest>> {
         load(storage, NAME)
     }
 
@@ -186,9 +176,8 @@ impl Manifest {
     ///
     /// # Errors
     /// Errors of the storage. After [`LogError::Full`], the previous manifest is still in place.
-    pub fn store(&self, storage: &impl Storage) -> Result<(), LogError> {
-        storage::replace(storage, "", NAME, checked(self).as_bytes())
-            .map_err(|e| LogError::storage("cannot write the manifest", e))
+    pub fn store(&self, storage: &impl Storage) -> Result<()> {
+        storage::replace(storage, "", NAME, checked(self).as_bytes()).storage("cannot write the manifest")
     }
 
     #[must_use]
@@ -196,7 +185,10 @@ impl Manifest {
         self.hubs.iter().find(|entry| entry.hub == hub)
     }
 
-    /// The hub file that corresponds to an entry.
+    pub(crate) fn hub_mut(&mut self, hub: HubId) -> Option<&mut HubEntry> {
+        self.hubs.iter_mut().find(|entry| entry.hub == hub)
+    }
+
     #[must_use]
     pub fn file_of(&self, entry: &HubEntry) -> HubFile {
         let HubEntry { hub, index, keep, .. } = *entry;
@@ -206,7 +198,6 @@ impl Manifest {
 }
 
 impl HubEntry {
-    /// The entry of a hub without records.
     #[must_use]
     pub fn new(hub: HubId, class: &str, index: u16, keep: Keep) -> HubEntry {
         HubEntry {
@@ -248,7 +239,7 @@ impl HubFile {
     ///
     /// # Errors
     /// As for [`Manifest::load`].
-    pub fn load(storage: &impl Storage, hub: HubId) -> Result<Option<HubFile>, LogError> {
+    pub fn load(storage: &impl Storage, hub: HubId) -> Result<Option<HubFile>> {
         load(storage, &storage::join(&segment::directory(hub), HUB_NAME))
     }
 
@@ -256,9 +247,9 @@ impl HubFile {
     ///
     /// # Errors
     /// Errors of the storage.
-    pub fn store(&self, storage: &impl Storage) -> Result<(), LogError> {
+    pub fn store(&self, storage: &impl Storage) -> Result<()> {
         storage::replace(storage, &segment::directory(self.hub), HUB_NAME, checked(self).as_bytes())
-            .map_err(|e| LogError::storage("cannot write what a hub is", e))
+            .storage("cannot write what a hub is")
     }
 }
 
@@ -269,7 +260,7 @@ fn checked(value: &impl Serialize) -> String {
 }
 
 /// Reads a value that [`checked`] wrote to a file, if there is one.
-fn load<T: DeserializeOwned>(storage: &impl Storage, path: &str) -> Result<Option<T>, LogError> {
+fn load<T: DeserializeOwned>(storage: &impl Storage, path: &str) -> Result<Option<T>> {
     /// The only field that every version has.
     #[derive(Deserialize)]
     struct Version {
@@ -277,9 +268,9 @@ fn load<T: DeserializeOwned>(storage: &impl Storage, path: &str) -> Result<Optio
     }
     let bytes = match storage::read(storage, path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.map_err(|e| LogError::io("cannot read a file", e))?,
+        bytes => bytes.io("cannot read a file")?,
     };
-    let damaged = |why: &str| LogError::Damaged { path: path.to_owned(), at: 0, why: why.to_owned() };
+    let damaged = |why: &str| LogError::damaged(path, 0, why);
     let text = std::str::from_utf8(&bytes).map_err(|_| damaged("it is not text"))?;
     let (json, checksum) = text.split_once('\n').ok_or_else(|| damaged("it has no checksum"))?;
     if checksum.strip_suffix('\n') != Some(format!("{:08x}", crc32c::crc32c(json.as_bytes())).as_str()) {

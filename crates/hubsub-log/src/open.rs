@@ -5,14 +5,15 @@
 //! decides, and its files are kept. The other hubs continue.
 
 use crate::chain::{self, Appender};
+use crate::error::Context;
 use crate::files::Files;
-use crate::journal::{self, Journal};
+use crate::journal::{self, Journal, Tail};
 use crate::manifest::{HubFile, Manifest};
 use crate::record;
 use crate::reserve;
 use crate::segments::Segments;
 use crate::storage::{Storage, join};
-use crate::{LogError, LogOptions};
+use crate::{LogError, LogOptions, Result};
 use hubsub_types::HubId;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -20,17 +21,13 @@ use std::sync::Arc;
 /// Directory for journals that are needed to determine the losses of a quarantined hub.
 pub(crate) const KEPT: &str = "quarantine";
 
-/// Bytes buffered for segments while journals are replayed.
 const REPLAY_BYTES: usize = 4 << 20;
 
 pub struct Opened<S: Storage> {
-    /// For the journal thread.
     pub journal: Journal<S>,
-    /// For the segment thread.
     pub segments: Segments<S>,
     /// Whether the last shutdown was clean, so that no record acknowledged from memory alone can be missing.
     pub was_clean: bool,
-    /// Sentences for the operator.
     pub warnings: Vec<String>,
 }
 
@@ -54,7 +51,7 @@ pub enum Membership<'a> {
 /// # Errors
 /// The storage failed, the directory has a newer format or belongs to a cluster, or its manifest is missing
 /// or damaged. Other damage is no error: it quarantines hubs.
-pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> Result<Opened<S>, LogError> {
+pub fn open<S: Storage>(storage: Arc<S>, identity: u64, options: LogOptions) -> Result<Opened<S>> {
     open_as(storage, identity, Membership::Alone, options)
 }
 
@@ -67,7 +64,7 @@ pub fn open_as<S: Storage>(
     identity: u64,
     membership: Membership<'_>,
     options: LogOptions,
-) -> Result<Opened<S>, LogError> {
+) -> Result<Opened<S>> {
     if let Some(mut manifest) = Manifest::load(&*storage)? {
         manifest.cluster = cluster_of(&manifest, membership)?;
         return recover(storage, manifest, options, &[]);
@@ -83,7 +80,7 @@ pub fn open_as<S: Storage>(
 }
 
 /// The cluster that assigns the hub ids of a directory from now on.
-fn cluster_of(manifest: &Manifest, membership: Membership<'_>) -> Result<Option<String>, LogError> {
+fn cluster_of(manifest: &Manifest, membership: Membership<'_>) -> Result<Option<String>> {
     let here = manifest.cluster.as_deref();
     let (asked, fits) = match membership {
         Membership::Alone => (None, here.is_none()),
@@ -106,14 +103,14 @@ pub(crate) fn recover<S: Storage>(
     manifest: Manifest,
     options: LogOptions,
     suspects: &[(HubId, String)],
-) -> Result<Opened<S>, LogError> {
+) -> Result<Opened<S>> {
     match try_recover(Arc::clone(&storage), manifest.clone(), options, suspects, false) {
         // Acknowledged records must be readable, also after a kill on a full disk. The stored manifest is
         // unchanged, so the same recovery starts again.
         Err(LogError::Full) => {
             make_room(&storage, &manifest);
             let mut opened = try_recover(storage, manifest, options, suspects, true)?;
-            opened.segments.keep_for_start();
+            opened.segments.reserve.keep_for_start();
             Ok(opened)
         }
         outcome => outcome,
@@ -136,7 +133,7 @@ fn try_recover<S: Storage>(
     options: LogOptions,
     suspects: &[(HubId, String)],
     recycles: bool,
-) -> Result<Opened<S>, LogError> {
+) -> Result<Opened<S>> {
     keep(&*storage, &manifest.aside)?;
     let files = Arc::new(Files::new(Arc::clone(&storage), options.open_files_max));
     let was_clean = manifest.clean.is_some() || manifest.journals.1 == 0;
@@ -147,7 +144,7 @@ fn try_recover<S: Storage>(
         let suspect = suspects.iter().find(|(hub, _)| *hub == entry.hub);
         entry.quarantined = suspect.map(|(_, why)| why.clone());
     }
-    let mut recovery = Recovery { manifest: &mut manifest, hubs: BTreeMap::new(), continued: HashSet::new() };
+    let mut recovery = Recovery { manifest: &mut manifest, hubs: BTreeMap::new() };
     recovery.open_chains(&files, options)?;
     let mut warnings = recovery.replay(&*storage)?;
     let mut hubs = std::mem::take(&mut recovery.hubs);
@@ -177,18 +174,18 @@ fn try_recover<S: Storage>(
             Err(e) => return Err(e),
         }
     }
-    let old = journal::files(&*storage).map_err(|e| LogError::io("cannot list the journals", e))?;
+    let old = journal::files(&*storage).io("cannot list the journals")?;
     let number = old.iter().copied().chain([manifest.journals.1]).max().unwrap_or(0) + 1;
     let prepare = |recycled| {
         journal::prepare(&*storage, manifest.identity, number, options.journal_bytes, recycled)
-            .map_err(|e| LogError::storage("cannot make a journal", e))
+            .storage("cannot make a journal")
     };
     let file = match prepare(None) {
         // Only after the manifest lists no old journal as needed.
         Err(LogError::Full) if recycles && !is_news && !old.is_empty() => {
             let journals = (number, number - 1);
             Manifest { journals, aside: Vec::new(), ..manifest.clone() }.store(&*storage)?;
-            journal::clear(&*storage, old[0]).map_err(|e| LogError::storage("cannot clear a journal", e))?;
+            journal::clear(&*storage, old[0]).storage("cannot clear a journal")?;
             prepare(Some(old[0]))?
         }
         file => file?,
@@ -206,7 +203,7 @@ fn try_recover<S: Storage>(
 }
 
 /// The manifest of a directory to which no record was ever written.
-fn fresh<S: Storage>(storage: &Arc<S>, identity: u64) -> Result<Manifest, LogError> {
+fn fresh<S: Storage>(storage: &Arc<S>, identity: u64) -> Result<Manifest> {
     if !is_unwritten(&**storage)? {
         let text = "the data directory has journals or segments, but no manifest.json: nobody can tell whether \
                     they are all there; hint: bring it back, or accept what is left with `hubsub log repair`";
@@ -218,7 +215,7 @@ fn fresh<S: Storage>(storage: &Arc<S>, identity: u64) -> Result<Manifest, LogErr
 
 /// Whether a directory without a manifest has no hubs and no journal with a byte of a record: it is empty, or
 /// its first start was interrupted before the manifest.
-pub(crate) fn is_unwritten(storage: &impl Storage) -> Result<bool, LogError> {
+pub(crate) fn is_unwritten(storage: &impl Storage) -> Result<bool> {
     let cannot = |e| LogError::io("cannot list the data directory", e);
     for directory in ["hubs", KEPT] {
         let files = storage.list(directory).map_err(cannot)?;
@@ -233,14 +230,13 @@ pub(crate) fn is_unwritten(storage: &impl Storage) -> Result<bool, LogError> {
         return Ok(false);
     }
     for number in numbers {
-        if !journal::is_unwritten(storage, number).map_err(|e| LogError::io("cannot read a journal", e))? {
+        if !journal::is_unwritten(storage, number).io("cannot read a journal")? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Removes journals of an unwritten directory.
 fn clear_away<S: Storage>(storage: &Arc<S>) {
     journal::unlink(storage, journal::files(&**storage).unwrap_or_default().into_iter());
 }
@@ -248,12 +244,10 @@ fn clear_away<S: Storage>(storage: &Arc<S>) {
 struct Recovery<'a, S: Storage> {
     manifest: &'a mut Manifest,
     hubs: BTreeMap<HubId, Appender<S>>,
-    /// Hubs with contiguous records since the last gap in the journal.
-    continued: HashSet<HubId>,
 }
 
 impl<S: Storage> Recovery<'_, S> {
-    fn open_chains(&mut self, files: &Arc<Files<S>>, options: LogOptions) -> Result<(), LogError> {
+    fn open_chains(&mut self, files: &Arc<Files<S>>, options: LogOptions) -> Result<()> {
         for entry in self.manifest.hubs.iter_mut().filter(|entry| entry.quarantined.is_none()) {
             match chain::open(files, self.manifest.identity, entry, options.chain) {
                 Ok(appender) => _ = self.hubs.insert(entry.hub, appender),
@@ -265,52 +259,31 @@ impl<S: Storage> Recovery<'_, S> {
     }
 
     /// Passes the journal records after the checkpoint to the chains.
-    fn replay(&mut self, storage: &S) -> Result<Vec<String>, LogError> {
-        let (first, last) = self.manifest.journals;
-        let (identity, checkpoint) = (self.manifest.identity, self.manifest.checkpoint);
+    fn replay(&mut self, storage: &S) -> Result<Vec<String>> {
         let mut failed = Ok(());
-        let mut losses = 0;
-        let found = journal::replay(storage, identity, first..=last, checkpoint, |lost, records| {
-            if lost != losses {
-                losses = lost;
-                self.continued.clear();
-            }
+        let found = Tail::of(self.manifest).replay(storage, |records, continued| {
             if failed.is_ok() {
-                failed = self.take(records);
+                failed = self.take(records, continued);
             }
         })?;
         failed?;
-        let mut lost = found.lost;
-        if lost.len() != losses {
-            self.continued.clear();
-        }
-        if let Some(clean) = self.manifest.clean.filter(|&clean| clean > found.last) {
-            lost.push((found.last + 1, clean, "the log ended cleanly behind what can be read".to_owned()));
-            self.continued.clear();
-        }
-        if let Some((from, to, why)) = lost.last() {
+        if let Some(lost) = found.lost.last() {
             for entry in self.manifest.hubs.iter_mut().filter(|entry| entry.quarantined.is_none()) {
-                if !self.continued.contains(&entry.hub) {
-                    entry.quarantined =
-                        Some(format!("frames {from} to {to} of the journal are missing: {why}"));
+                if !found.continued.contains(&entry.hub) {
+                    entry.quarantined = Some(lost.to_string());
                     self.hubs.remove(&entry.hub);
                 }
             }
         }
-        self.manifest.checkpoint = lost.iter().map(|&(_, to, _)| to).fold(found.last, u64::max);
-        Ok(lost
-            .iter()
-            .map(|(from, to, why)| format!("frames {from} to {to} of the journal are missing: {why}"))
-            .collect())
+        self.manifest.checkpoint = found.lost.iter().map(|lost| lost.1).fold(found.last, u64::max);
+        Ok(found.lost.iter().map(ToString::to_string).collect())
     }
 
-    /// Takes the records of one frame.
-    fn take(&mut self, records: &[u8]) -> Result<(), LogError> {
+    fn take(&mut self, records: &[u8], continued: &mut HashSet<HubId>) -> Result<()> {
         let mut at = 0;
         while at < records.len() {
             let start = at as u64;
-            let damaged =
-                |why: String| LogError::Damaged { path: "a journal frame".to_owned(), at: start, why };
+            let damaged = |why: String| LogError::damaged("a journal frame", start, why);
             let (record, len) = record::decode(&records[at..]).map_err(|e| damaged(e.to_string()))?;
             let bytes = &records[at..at + len];
             at += len;
@@ -327,11 +300,10 @@ impl<S: Storage> Recovery<'_, S> {
             if record.offset > next {
                 let why = format!("offsets {next} to {} are missing in the journal", record.offset - 1);
                 self.hubs.remove(&record.hub);
-                let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == record.hub);
-                entry.expect("looked up above").quarantined = Some(why);
+                self.manifest.hub_mut(record.hub).expect("it has a chain").quarantined = Some(why);
                 continue;
             }
-            self.continued.insert(record.hub);
+            continued.insert(record.hub);
             appender.push(bytes, next + 1);
             if appender.pending_bytes() > REPLAY_BYTES {
                 appender.flush()?;
@@ -342,7 +314,7 @@ impl<S: Storage> Recovery<'_, S> {
 }
 
 /// Moves journals to [`KEPT`], unless they are already there.
-fn keep(storage: &impl Storage, numbers: &[u64]) -> Result<(), LogError> {
+fn keep(storage: &impl Storage, numbers: &[u64]) -> Result<()> {
     let cannot = |e| LogError::io("cannot keep a journal", e);
     let mut here = journal::files(storage).map_err(cannot)?;
     here.retain(|number| numbers.contains(number));

@@ -31,10 +31,8 @@ pub enum Kind {
     Tombstone = 2,
 }
 
-/// A record, borrowed from its encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record<'a> {
-    /// The hub whose log has the record.
     pub hub: HubId,
     pub kind: Kind,
     /// Whether the topic is a sharded channel (SPUBLISH).
@@ -47,7 +45,6 @@ pub struct Record<'a> {
     pub term: u64,
     /// Place in the hub's log, from 1, without gaps unless compacted.
     pub offset: u64,
-    /// Epoch of the room.
     pub epoch: u64,
     /// Place in the epoch, from 1, without gaps unless compacted.
     pub seq: u64,
@@ -68,7 +65,6 @@ pub struct Record<'a> {
     pub payload: &'a [u8],
 }
 
-/// Why bytes are not a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum NotARecord {
     /// The bytes end within the record; the total length required in bytes.
@@ -105,8 +101,7 @@ pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     assert!(record.room.len().max(record.topic.len()) <= NAME_BYTES_MAX, "a name that is too long");
     let low = |name: &[u8]| name.len() as u16;
     let publisher = u16::try_from(record.publisher.len()).expect("a publisher is cut to 65,535 bytes");
-    let variable = room.len() + record.topic.len() + record.publisher.len();
-    let bytes = HEAD_BYTES + variable + record.headers.len() + record.payload.len();
+    let bytes = len_of(record);
     assert!(bytes <= RECORD_BYTES_MAX, "a record of {bytes} bytes");
     let mut flags = (record.kind as u16) << 8;
     flags |= if room_is_topic { ROOM_IS_TOPIC } else { 0 };
@@ -120,15 +115,13 @@ pub fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     out.reserve(bytes);
     out.extend_from_slice(&((bytes - PREFIX_BYTES) as u32).to_le_bytes());
     out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&record.hub.0.to_le_bytes());
+    put_u32(out, &[record.hub.0]);
     for field in [flags, low(room), low(record.topic), publisher] {
         out.extend_from_slice(&field.to_le_bytes());
     }
-    out.extend_from_slice(&(record.headers.len() as u32).to_le_bytes());
+    put_u32(out, &[record.headers.len() as u32]);
     let Record { term, offset, epoch, seq, producer, producer_seq, timestamp_us, .. } = *record;
-    for field in [term, offset, epoch, seq, producer, producer_seq, timestamp_us] {
-        out.extend_from_slice(&field.to_le_bytes());
-    }
+    put_u64(out, &[term, offset, epoch, seq, producer, producer_seq, timestamp_us]);
     for part in [room, record.topic, record.publisher, record.headers, record.payload] {
         out.extend_from_slice(part);
     }
@@ -147,7 +140,6 @@ pub fn len(bytes: &[u8]) -> Result<usize, NotARecord> {
     if (HEAD_BYTES..=RECORD_BYTES_MAX).contains(&all) { Ok(all) } else { Err(NotARecord::Length(rest)) }
 }
 
-/// Encoded length of a record in bytes.
 #[must_use]
 pub fn len_of(record: &Record<'_>) -> usize {
     let room = if record.room == record.topic { 0 } else { record.room.len() };
@@ -219,6 +211,28 @@ pub fn parse(bytes: &[u8]) -> Result<(Record<'_>, usize), NotARecord> {
     Ok((record, all))
 }
 
+/// The records that these bytes consist of, each with its bytes; checks no checksum.
+///
+/// # Panics
+/// The bytes are not whole records.
+pub(crate) fn all(mut rest: &[u8]) -> impl Iterator<Item = (Record<'_>, &[u8])> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (record, len) = parse(rest).expect("these bytes are whole records");
+        Some((record, rest.split_off(..len)?))
+    })
+}
+
+/// The records that these bytes begin with, each with its bytes, up to the first that [`decode`] rejects.
+pub(crate) fn readable(mut rest: &[u8]) -> impl Iterator<Item = (Record<'_>, &[u8])> {
+    std::iter::from_fn(move || {
+        let (record, len) = decode(rest).ok()?;
+        Some((record, rest.split_off(..len)?))
+    })
+}
+
 /// Encodes headers: for each, the key (2-byte length, bytes) and the value (4-byte length, bytes).
 #[must_use]
 pub fn encode_headers<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
@@ -242,6 +256,27 @@ pub fn decode_headers(mut bytes: &[u8]) -> impl Iterator<Item = (&str, &str)> {
         let value = bytes.split_off(..value_len as usize)?;
         Some((std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?))
     })
+}
+
+pub(crate) fn put_u32(out: &mut Vec<u8>, fields: &[u32]) {
+    fields.iter().for_each(|field| out.extend_from_slice(&field.to_le_bytes()));
+}
+
+pub(crate) fn put_u64(out: &mut Vec<u8>, fields: &[u64]) {
+    fields.iter().for_each(|field| out.extend_from_slice(&field.to_le_bytes()));
+}
+
+/// Ends the head of a file or run: zeros up to `len`, of which the last four bytes are a checksum.
+pub(crate) fn end_head(head: &mut Vec<u8>, len: usize) {
+    head.resize(len - 4, 0);
+    let checksum = crc32c::crc32c(head);
+    put_u32(head, &[checksum]);
+}
+
+/// Whether a head begins with `magic` and ends with its checksum.
+pub(crate) fn is_head(head: &[u8], magic: &[u8]) -> bool {
+    let (fields, checksum) = head.split_at(head.len() - 4);
+    fields.starts_with(magic) && crc32c::crc32c(fields).to_le_bytes() == checksum
 }
 
 /// Reads a little-endian integer. Panics if the bytes end before.

@@ -1,38 +1,17 @@
 //! Repairs a data directory that no node uses, where [`crate::verify`] finds a problem. Records were lost:
-//! only an operator may accept that.
+//! only an operator may accept that. `docs/log-format.md` lists the effects on a hub and its readers.
 //!
-//! # Design
-//! A record is never changed: others have seen its offset, epoch and seq. So lost records leave a *hole* of
-//! offsets, and the records after it keep their offsets.
-//!
+//! Invariants
+//! - A record is never changed, no offset is assigned twice, and only indexes are deleted.
 //! - A hole is always between two segments: a damaged segment is rewritten as its pieces that verify
-//!   ([`crate::salvage`]), each a segment of its own. The manifest lists holes (`lost`), so any other hole is
-//!   still damage. A hole at the beginning is not listed: the hub then begins later (`earliest`).
-//! - Reads by offset continue after a hole. A room's history (backwards) crosses it. A forward read from a
-//!   position does not cross it: it begins after the last hole, as it does where retention removed the
-//!   beginning.
-//! - No position is mapped across a loss: every room of the hub begins a new epoch with its next record
-//!   (`continuous_from`), including rooms that lost nothing, since the rooms of most lost records are
-//!   unknown.
-//! - No offset is assigned twice: if the number of records missing at the end is unknown (the journal or the
-//!   manifest was damaged), the hub continues [`UNKNOWN_OFFSETS`] later.
-//! - Records in journals fill holes and extend the log after the segments: both the journals in use and those
-//!   that a start has put aside for this (`quarantine/`).
-//! - Only indexes are deleted, which are rebuilt: damaged files get the ending `.damaged`, and so do their
-//!   indexes; journals are put aside.
-//!
-//! A hub that keeps the latest of each key has holes within its segments, so these rules do not apply: its
-//! repair is refused.
-//!
-//! A lost manifest is rebuilt from the segments and from each hub's own file (`hub.json`); if one of those is
-//! missing, this is refused. Then every hub counts as damaged, since it is unknown what else is missing.
-//!
-//! The order makes a crash harmless: pieces are written beside the files and synced, the damaged files are
-//! put aside, the pieces renamed into place, and only then the manifest lists them. A second repair finds the
-//! same records in the files that were put aside.
+//!   ([`crate::salvage`]), each a segment of its own.
+//! - The order makes a crash harmless: pieces are written beside the files and synced, the damaged files are
+//!   put aside, the pieces renamed into place, and only then the manifest lists them. A second repair finds the
+//!   same records in the files that were put aside.
 
 mod remake;
 
+use crate::error::Context;
 use crate::files::Part;
 use crate::journal;
 use crate::manifest::{self, HubEntry, Lost, Manifest, SegmentEntry};
@@ -42,7 +21,7 @@ use crate::segment::{self, Name};
 use crate::segments::Segments;
 use crate::storage::{Storage, StorageFile, join};
 use crate::verify::{Progress, Watch, verify_as};
-use crate::{LogError, LogOptions};
+use crate::{LogError, LogOptions, Result};
 use hubsub_types::HubId;
 use remake::remake;
 use std::sync::Arc;
@@ -54,16 +33,13 @@ pub(crate) const DAMAGED: &str = ".damaged";
 /// between two checkpoints.
 pub const UNKNOWN_OFFSETS: u64 = 1 << 24;
 
-/// Bytes buffered for a segment.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Result of a repair, or its plan.
 #[derive(Clone, Debug, Default)]
 pub struct Repair {
     pub hubs: Vec<HubRepair>,
     /// Problems that [`crate::verify`] found; empty if nothing is to be done.
     pub problems: Vec<String>,
-    /// Why the manifest is rebuilt, if it is.
     pub manifest: Option<String>,
     /// Whether the repair was done; else this is a dry run.
     pub is_done: bool,
@@ -71,7 +47,6 @@ pub struct Repair {
     pub left: Vec<String>,
 }
 
-/// The repair of one hub.
 #[derive(Clone, Debug)]
 pub struct HubRepair {
     pub hub: HubId,
@@ -83,7 +58,6 @@ pub struct HubRepair {
     pub lost: Vec<Lost>,
     /// From this offset on, an unknown number of records may be lost.
     pub unknown_from: Option<u64>,
-    /// Offset of the oldest kept record.
     pub earliest: u64,
     /// Offset of its next record, from which its rooms have new epochs.
     pub next: u64,
@@ -103,7 +77,7 @@ pub fn repair<S: Storage>(
     only: Option<HubId>,
     accepts_loss: bool,
     watch: Watch<'_>,
-) -> Result<Repair, LogError> {
+) -> Result<Repair> {
     let (manifest, remade) = match Manifest::load(&**storage) {
         Ok(Some(manifest)) => (manifest, None),
         Ok(None) => (remake(&**storage)?, Some("it is missing".to_owned())),
@@ -171,13 +145,13 @@ pub fn repair<S: Storage>(
         };
         match carry_out(&mut segments) {
             Err(LogError::Full) => {
-                segments.give_reserve_back();
+                segments.reserve.give_back();
                 carry_out(&mut segments)?;
             }
             outcome => outcome?,
         }
     }
-    segments.keep_for_start();
+    segments.reserve.keep_for_start();
     // Other hubs may still lack records acknowledged from memory alone: the next start must know.
     if was_clean { segments.close() } else { segments.checkpoint() }?;
     done.is_done = true;
@@ -186,12 +160,10 @@ pub fn repair<S: Storage>(
     Ok(done)
 }
 
-/// Planned repair of a hub.
 struct Plan {
     entry: HubEntry,
     found: Salvage,
     journals: Vec<String>,
-    /// Values of the hub's entry after the repair.
     earliest: u64,
     next: u64,
     lost: Vec<Lost>,
@@ -205,7 +177,7 @@ impl Plan {
         entry: &HubEntry,
         may_lack_more: bool,
         watch: Watch<'_>,
-    ) -> Result<Plan, LogError> {
+    ) -> Result<Plan> {
         let journals = journal::all_files(storage)?;
         let bytes: u64 = entry.segments.iter().map(|s| s.1).sum();
         let mut take = |records: u64, at: u64| {
@@ -258,12 +230,7 @@ impl Plan {
 
     /// Writes the records that are not in an intact segment, and puts the damaged files aside. Returns the
     /// hub's new entry.
-    fn carry_out<S: Storage>(
-        &self,
-        storage: &S,
-        identity: u64,
-        segment_bytes: u64,
-    ) -> Result<HubEntry, LogError> {
+    fn carry_out<S: Storage>(&self, storage: &S, identity: u64, segment_bytes: u64) -> Result<HubEntry> {
         let hub = self.entry.hub;
         let cannot = |e| LogError::storage("cannot put a segment in place", e);
         let mut segments = Vec::new();
@@ -325,7 +292,7 @@ impl Plan {
 }
 
 /// Adds the ending [`DAMAGED`] to a file's name, with a number if that name exists.
-fn set_aside(storage: &impl Storage, path: &str) -> Result<(), LogError> {
+fn set_aside(storage: &impl Storage, path: &str) -> Result<()> {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
     let cannot = |e| LogError::io("cannot put a file aside", e);
     let names = storage.list(directory).map_err(cannot)?;
@@ -347,7 +314,6 @@ fn new_path(hub: HubId, first: u64) -> String {
     format!("{}.new", segment::path(hub, Name::written(first), Part::Segment))
 }
 
-/// Writes new segments beside the existing ones.
 struct Writer<'a, S: Storage> {
     storage: &'a S,
     identity: u64,
@@ -357,7 +323,6 @@ struct Writer<'a, S: Storage> {
     done: Vec<SegmentEntry>,
 }
 
-/// The segment that is being written.
 struct Written<F> {
     file: F,
     first: u64,
@@ -369,7 +334,7 @@ struct Written<F> {
 
 impl<S: Storage> Writer<'_, S> {
     /// Adds a record; begins a new segment after a hole, or if the current one is full.
-    fn push(&mut self, offset: u64, bytes: &[u8]) -> Result<(), LogError> {
+    fn push(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let fits = |open: &Written<S::File>| {
             open.next == offset && open.end + (open.bytes.len() as u64) < self.segment_bytes
         };
@@ -382,28 +347,28 @@ impl<S: Storage> Writer<'_, S> {
         if open.bytes.len() >= WRITE_BYTES { open.write() } else { Ok(()) }
     }
 
-    fn begin(&mut self, first: u64) -> Result<(), LogError> {
+    fn begin(&mut self, first: u64) -> Result<()> {
         self.finish()?;
         let path = new_path(self.hub, first);
         // Left by an interrupted repair.
         let _ = self.storage.unlink(&path);
-        let file = self.storage.create(&path).map_err(|e| LogError::storage("cannot make a segment", e))?;
+        let file = self.storage.create(&path).storage("cannot make a segment")?;
         let bytes = segment::head(self.identity, self.hub, Name::written(first), 0);
         self.open = Some(Written { file, first, next: first, end: 0, bytes });
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), LogError> {
+    fn finish(&mut self) -> Result<()> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
         open.write()?;
-        open.file.sync().map_err(|e| LogError::io("cannot sync a segment", e))?;
+        open.file.sync().io("cannot sync a segment")?;
         self.done.push(SegmentEntry(open.first, open.end, 0));
         Ok(())
     }
 }
 
 impl<F: StorageFile> Written<F> {
-    fn write(&mut self) -> Result<(), LogError> {
+    fn write(&mut self) -> Result<()> {
         let cannot = |e| LogError::storage("cannot write a segment", e);
         self.file.write_all_at(&self.bytes, self.end).map_err(cannot)?;
         self.end += self.bytes.len() as u64;

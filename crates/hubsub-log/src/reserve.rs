@@ -31,9 +31,7 @@ pub(crate) fn give_back(storage: &impl Storage) {
 pub struct Reserve<S: Storage> {
     storage: Arc<S>,
     file: Option<S::File>,
-    /// Length that it should have.
     bytes: u64,
-    /// Length that it has.
     len: u64,
 }
 
@@ -44,13 +42,11 @@ impl<S: Storage> Reserve<S> {
         Reserve { storage, file: None, bytes: len(bytes), len: 0 }
     }
 
-    /// Whether it has its configured length.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.len == self.bytes
     }
 
-    /// Bytes that the file lacks.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.bytes - self.len.min(self.bytes)
@@ -76,7 +72,6 @@ impl<S: Storage> Reserve<S> {
         let _ = self.hold(self.bytes.min(START_BYTES));
     }
 
-    /// Releases all of it.
     pub fn give_back(&mut self) {
         if self.find().is_ok()
             && let Some(file) = &self.file
@@ -194,7 +189,7 @@ mod tests {
         let mut seqs = Vec::new();
         let chain = segments.chain(hub).unwrap();
         chain
-            .read_back(b"r", |record| {
+            .read_back_from(b"r", &mut None, u64::MAX, |record| {
                 seqs.push(record.seq);
                 ControlFlow::Continue(())
             })

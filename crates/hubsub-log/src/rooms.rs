@@ -18,7 +18,6 @@ const STRIPES: usize = 64;
 /// 48 bits, for seqs and offsets.
 const LOW: u64 = (1 << 48) - 1;
 
-/// Identifies a room in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RoomHash {
     /// Determines the entry's home.
@@ -28,7 +27,6 @@ pub struct RoomHash {
 }
 
 impl RoomHash {
-    /// Hash of a room's name in the directory with this identity.
     #[must_use]
     pub fn new(identity: u64, name: &[u8]) -> RoomHash {
         let mut hasher = SipHasher13::new_with_keys(identity, 0x6875_6273_7562_2121);
@@ -38,7 +36,6 @@ impl RoomHash {
     }
 }
 
-/// Position of a room's last record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Last {
     pub epoch: u64,
@@ -122,7 +119,6 @@ impl RoomTable {
         self.len() == 0
     }
 
-    /// Memory of the table in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let places: usize = self.stripes.iter().map(|stripe| locked(stripe).places.capacity()).sum();
@@ -152,12 +148,10 @@ fn locked(stripe: &Mutex<Stripe>) -> MutexGuard<'_, Stripe> {
 #[derive(Default)]
 struct Stripe {
     places: Vec<Entry>,
-    /// Number of homes over which hashes are spread.
     homes: usize,
     len: usize,
 }
 
-/// Places after the last home.
 const OVERFLOW: usize = 32;
 
 impl Stripe {

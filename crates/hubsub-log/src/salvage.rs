@@ -7,7 +7,7 @@
 //! an index (a start deletes that of the open segment), the rest is given up where a length is damaged. A
 //! file whose head belongs to another file is skipped.
 
-use crate::LogError;
+use crate::error::Context;
 use crate::files::Part;
 use crate::index::Run;
 use crate::journal;
@@ -17,30 +17,25 @@ use crate::repair::DAMAGED;
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile, join};
 use crate::verify::check_segment;
+use crate::{LogError, Result};
 use hubsub_types::HubId;
 use std::io::ErrorKind;
 use std::ops::Range;
 
-/// Bytes per read of a damaged file.
 const WINDOW_BYTES: usize = 256 * 1024;
 
-/// A contiguous range of records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Offset of its first record.
     pub first: u64,
-    /// Offset after its last one.
     pub next: u64,
     pub source: Source,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// In an intact segment.
     Segment(SegmentEntry),
     /// In these bytes of a damaged file.
     Part(String, Range<u64>),
-    /// In any of the journals.
     Journals,
 }
 
@@ -48,7 +43,6 @@ pub enum Source {
 pub struct Salvage {
     /// In order of offset.
     pub pieces: Vec<Piece>,
-    /// Paths of listed segments that are damaged.
     pub damaged: Vec<String>,
     /// Pieces of the source that is being read.
     fresh: Vec<Piece>,
@@ -64,11 +58,11 @@ pub fn salvage(
     identity: u64,
     entry: &HubEntry,
     journals: &[String],
-    take: &mut dyn FnMut(u64, u64) -> Result<(), LogError>,
-) -> Result<Salvage, LogError> {
+    take: &mut dyn FnMut(u64, u64) -> Result<()>,
+) -> Result<Salvage> {
     let mut found = Salvage::default();
     let directory = segment::directory(entry.hub);
-    let names = storage.list(&directory).map_err(|e| LogError::io("cannot list segments", e))?;
+    let names = storage.list(&directory).io("cannot list segments")?;
     for (i, &listed) in entry.segments.iter().enumerate() {
         let offsets = listed.0..entry.end_of(i);
         match check_segment(storage, identity, entry, i, take) {
@@ -122,8 +116,8 @@ pub fn read_piece(
     hub: HubId,
     piece: &Piece,
     journals: &[String],
-    mut take: impl FnMut(u64, &[u8]) -> Result<(), LogError>,
-) -> Result<(), LogError> {
+    mut take: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
     let mut next = piece.first;
     match &piece.source {
         Source::Journals => journal::records(storage, identity, journals, |record, bytes| {
@@ -134,7 +128,7 @@ pub fn read_piece(
             Ok(())
         })?,
         Source::Part(path, range) => {
-            let file = storage.open(path).map_err(|e| LogError::io("cannot open a segment", e))?;
+            let file = storage.open(path).io("cannot open a segment")?;
             let (mut window, mut at) = (Window::default(), range.start);
             while at < range.end {
                 let Ok((record, len)) = window.record(&file, at, range.end)? else { break };
@@ -161,7 +155,7 @@ impl Salvage {
         path: String,
         listed: SegmentEntry,
         offsets: &Range<u64>,
-    ) -> Result<(), LogError> {
+    ) -> Result<()> {
         let cannot = |e| LogError::io("cannot read a segment", e);
         let file = storage.open(&path).map_err(cannot)?;
         match segment::check_head(&file, identity, hub, listed.name(), offsets.end) {
@@ -279,7 +273,6 @@ fn places<S: Storage>(storage: &S, hub: HubId, name: Name) -> Vec<u64> {
     places
 }
 
-/// A part of a file in memory.
 #[derive(Default)]
 struct Window {
     start: u64,
@@ -293,7 +286,7 @@ impl Window {
         file: &impl StorageFile,
         at: u64,
         end: u64,
-    ) -> Result<Result<(Record<'_>, usize), NotARecord>, LogError> {
+    ) -> Result<Result<(Record<'_>, usize), NotARecord>> {
         let is_here = self.rest(at).is_some_and(|rest| {
             record::len(rest)
                 .map_or_else(|e| !matches!(e, NotARecord::Incomplete(_)), |len| len <= rest.len())
@@ -315,12 +308,11 @@ impl Window {
         record::len(self.rest(at)?).ok()
     }
 
-    fn fill(&mut self, file: &impl StorageFile, at: u64, end: u64, len: usize) -> Result<(), LogError> {
+    fn fill(&mut self, file: &impl StorageFile, at: u64, end: u64, len: usize) -> Result<()> {
         let len = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(len);
         self.start = at;
         self.bytes.resize(len, 0);
-        let n =
-            file.read_full_at(&mut self.bytes, at).map_err(|e| LogError::io("cannot read a segment", e))?;
+        let n = file.read_full_at(&mut self.bytes, at).io("cannot read a segment")?;
         self.bytes.truncate(n);
         Ok(())
     }
@@ -338,7 +330,7 @@ impl Window {
 ///
 /// # Errors
 /// Errors of the storage.
-pub fn hub_directories(storage: &impl Storage) -> Result<Vec<HubId>, LogError> {
+pub fn hub_directories(storage: &impl Storage) -> Result<Vec<HubId>> {
     let names = storage.list_directories("hubs").map_err(|e| match e.kind() {
         ErrorKind::NotFound => LogError::Refused("there is no directory hubs".to_owned()),
         _ => LogError::io("cannot list the hubs", e),

@@ -1,15 +1,15 @@
 //! A segment file: a head, then records in order of offset. Only a compacted segment may lack offsets.
 
+use crate::error::Context;
 use crate::files::Part;
-use crate::record::{self, NotARecord, Record, u32_at};
+use crate::record::{self, NotARecord, Record, end_head, is_head, put_u32, put_u64, u32_at};
 use crate::storage::{StorageFile, join};
-use crate::{FORMAT, LogError};
+use crate::{FORMAT, LogError, Result};
 use hubsub_types::HubId;
 use std::ops::Range;
 
 const MAGIC: &[u8; 8] = b"HSSEGMT1";
 
-/// Bytes before the first record.
 pub const HEAD_BYTES: u64 = 64;
 
 const FOREIGN: &str = "it is of another hub, place or directory";
@@ -17,7 +17,6 @@ const FOREIGN: &str = "it is of another hub, place or directory";
 /// Bytes per read in a full scan of a segment.
 const SCAN_BYTES: usize = 1024 * 1024;
 
-/// Directory of a hub's chain.
 #[must_use]
 pub fn directory(hub: HubId) -> String {
     format!("hubs/{}", hub.0)
@@ -26,7 +25,6 @@ pub fn directory(hub: HubId) -> String {
 /// Identifies a segment of a hub; part of its file names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Name {
-    /// First offset that the segment covers.
     pub first: u64,
     /// Number of compactions. A segment's bytes never change: compaction writes a segment of the next
     /// generation that replaces it.
@@ -34,7 +32,6 @@ pub struct Name {
 }
 
 impl Name {
-    /// Name of a segment that was never compacted.
     #[must_use]
     pub fn written(first: u64) -> Name {
         Name { first, generation: 0 }
@@ -72,15 +69,9 @@ pub fn head(identity: u64, hub: HubId, name: Name, next: u64) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD_BYTES as usize);
     head.extend_from_slice(MAGIC);
     // Format, features (none yet), hub, generation.
-    for field in [FORMAT, 0, hub.0, name.generation] {
-        head.extend_from_slice(&field.to_le_bytes());
-    }
-    let next = if name.generation == 0 { 0 } else { next };
-    for field in [name.first, identity, next] {
-        head.extend_from_slice(&field.to_le_bytes());
-    }
-    head.resize(HEAD_BYTES as usize - 4, 0);
-    head.extend_from_slice(&crc32c::crc32c(&head).to_le_bytes());
+    put_u32(&mut head, &[FORMAT, 0, hub.0, name.generation]);
+    put_u64(&mut head, &[name.first, identity, if name.generation == 0 { 0 } else { next }]);
+    end_head(&mut head, HEAD_BYTES as usize);
     head
 }
 
@@ -88,19 +79,12 @@ pub fn head(identity: u64, hub: HubId, name: Name, next: u64) -> Vec<u8> {
 ///
 /// # Errors
 /// It does not, it has a newer format, or it cannot be read.
-pub fn check_head(
-    file: &impl StorageFile,
-    identity: u64,
-    hub: HubId,
-    name: Name,
-    next: u64,
-) -> Result<(), LogError> {
+pub fn check_head(file: &impl StorageFile, identity: u64, hub: HubId, name: Name, next: u64) -> Result<()> {
     let path = path(hub, name, Part::Segment);
-    let damaged = |why: &str| LogError::Damaged { path: path.clone(), at: 0, why: why.to_owned() };
+    let damaged = |why: &str| LogError::damaged(&path, 0, why);
     let mut head = [0; HEAD_BYTES as usize];
-    let n = file.read_full_at(&mut head, 0).map_err(|e| LogError::io("cannot read a segment", e))?;
-    let crc_at = head.len() - 4;
-    if n < head.len() || head[..8] != *MAGIC || u32_at(&head, crc_at) != crc32c::crc32c(&head[..crc_at]) {
+    let n = file.read_full_at(&mut head, 0).io("cannot read a segment")?;
+    if n < head.len() || !is_head(&head, MAGIC) {
         return Err(damaged("its head cannot be read"));
     }
     let (format, features) = (u32_at(&head, 8), u32_at(&head, 12));
@@ -113,7 +97,6 @@ pub fn check_head(
     Ok(())
 }
 
-/// Whether the head belongs to another file.
 #[must_use]
 pub fn is_foreign(e: &LogError) -> bool {
     matches!(e, LogError::Damaged { why, .. } if why == FOREIGN)
@@ -129,8 +112,8 @@ pub fn scan(
     hub: HubId,
     name: Name,
     range: Range<u64>,
-    mut take: impl FnMut(&Record<'_>, u64) -> Result<(), LogError>,
-) -> Result<(), LogError> {
+    mut take: impl FnMut(&Record<'_>, u64) -> Result<()>,
+) -> Result<()> {
     let mut buffer = Vec::new();
     let mut at = range.start;
     while at < range.end {
@@ -153,16 +136,14 @@ pub fn scan_some(
     range: Range<u64>,
     bytes: usize,
     buffer: &mut Vec<u8>,
-    mut take: impl FnMut(&Record<'_>, &[u8], u64) -> Result<(), LogError>,
-) -> Result<u64, LogError> {
-    let path = || path(hub, name, Part::Segment);
-    let damaged = |at, why: &str| Err(LogError::Damaged { path: path(), at, why: why.to_owned() });
+    mut take: impl FnMut(&Record<'_>, &[u8], u64) -> Result<()>,
+) -> Result<u64> {
+    let damaged = |at, why: &str| Err(LogError::damaged(path(hub, name, Part::Segment), at, why));
     let mut wanted = bytes;
     while !range.is_empty() {
         let n = wanted.min(usize::try_from(range.end - range.start).unwrap_or(usize::MAX));
         buffer.resize(n, 0);
-        let n =
-            file.read_full_at(buffer, range.start).map_err(|e| LogError::io("cannot read a segment", e))?;
+        let n = file.read_full_at(buffer, range.start).io("cannot read a segment")?;
         if n < buffer.len() {
             return damaged(range.start + n as u64, "it was cut");
         }

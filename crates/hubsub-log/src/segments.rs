@@ -11,13 +11,14 @@ pub use compact::Compaction;
 pub use hubs::{Opening, Ready};
 
 use crate::chain::{self, Appender, Chain, Pass, Retention, Verdict};
-use crate::files::{Files, Part};
+use crate::error::Context;
+use crate::files::Files;
 use crate::journal::{self, Batch, Prepared};
-use crate::manifest::{HubEntry, Keep, Manifest, SegmentEntry};
+use crate::manifest::{HubEntry, Keep, Manifest};
 use crate::reserve::Reserve;
 use crate::segment::Name;
 use crate::storage::Storage;
-use crate::{LogError, LogOptions};
+use crate::{LogError, LogOptions, Result};
 use hubsub_types::HubId;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -28,7 +29,6 @@ pub struct Segments<S: Storage> {
     options: LogOptions,
     manifest: Manifest,
     hubs: BTreeMap<HubId, Appender<S>>,
-    /// Number of the last applied frame.
     applied: u64,
     /// Journal files in use, oldest first, with the last frame of each.
     journals: BTreeMap<u64, u64>,
@@ -38,17 +38,14 @@ pub struct Segments<S: Storage> {
     retired: Vec<(HubId, Vec<Name>)>,
     /// Results of retention for hubs that wait for an archive, until `take_verdicts`.
     verdicts: Vec<(HubId, Verdict)>,
-    /// Bytes applied since the last checkpoint.
     unsaved_bytes: u64,
-    /// Reserved space for applied records on a full disk.
-    reserve: Reserve<S>,
+    pub(crate) reserve: Reserve<S>,
     /// A sync has failed: a later one could succeed without the bytes of that one.
     is_broken: bool,
     /// Bytes applied to hubs that keep the latest, since the last call of `compact`.
     given_bytes: u64,
     /// The compaction pass in progress, with its hub.
     pass: Option<(HubId, Pass<S>)>,
-    /// The hub that was compacted last.
     compacted: HubId,
     /// Hubs with unreadable segments, which are not compacted any more.
     unreadable: HashSet<HubId>,
@@ -101,12 +98,7 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Errors
     /// Its records do not match the entry, or the storage failed: the hub is unchanged.
-    pub(crate) fn adopt(&mut self, entry: HubEntry) -> Result<(), LogError> {
-        for name in entry.segments.iter().map(SegmentEntry::name) {
-            for part in [Part::Segment, Part::Index, Part::Runs] {
-                self.files.forget(entry.hub, name, part);
-            }
-        }
+    pub(crate) fn adopt(&mut self, entry: HubEntry) -> Result<()> {
         let mut appender = chain::open(&self.files, self.manifest.identity, &entry, self.options.chain)?;
         appender.sync()?;
         let at = self.manifest.hubs.iter().position(|old| old.hub == entry.hub);
@@ -141,14 +133,13 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Errors
     /// The first error; the other hubs were written, and a retry is possible.
-    pub fn flush(&mut self) -> Result<(), LogError> {
+    pub fn flush(&mut self) -> Result<()> {
         match self.write() {
             Err(LogError::Full) if self.reserve.spend(self.pending_bytes() as u64) => self.write(),
             outcome => outcome,
         }
     }
 
-    /// Whether the reserve for a full disk is complete.
     #[must_use]
     pub fn has_reserve(&self) -> bool {
         self.reserve.is_whole()
@@ -166,22 +157,12 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Errors
     /// Errors of the storage, except a full disk.
-    pub fn keep_reserve(&mut self) -> Result<bool, LogError> {
-        self.reserve.fill().map_err(|e| LogError::io("cannot keep space for a full disk", e))
-    }
-
-    /// Allocates the space that the next start needs on a full disk.
-    pub(crate) fn keep_for_start(&mut self) {
-        self.reserve.keep_for_start();
-    }
-
-    /// Releases the reserve for a full disk.
-    pub(crate) fn give_reserve_back(&mut self) {
-        self.reserve.give_back();
+    pub fn keep_reserve(&mut self) -> Result<bool> {
+        self.reserve.fill().io("cannot keep space for a full disk")
     }
 
     /// Stores the manifest; for a moment the old and the new one are on the disk.
-    fn store(&mut self) -> Result<(), LogError> {
+    fn store(&mut self) -> Result<()> {
         let (manifest, storage) = (&self.manifest, &*self.storage);
         match manifest.store(storage) {
             Err(LogError::Full) => self.reserve.lend(|| manifest.store(storage)),
@@ -189,7 +170,7 @@ impl<S: Storage> Segments<S> {
         }
     }
 
-    fn write(&mut self) -> Result<(), LogError> {
+    fn write(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for appender in self.hubs.values_mut() {
             if let Err(e) = appender.flush() {
@@ -199,13 +180,11 @@ impl<S: Storage> Segments<S> {
         outcome
     }
 
-    /// Bytes applied but not written yet.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.hubs.values().map(Appender::pending_bytes).sum()
     }
 
-    /// Bytes applied since the last checkpoint.
     #[must_use]
     pub fn unsaved_bytes(&self) -> u64 {
         self.unsaved_bytes
@@ -215,7 +194,7 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Errors
     /// The previous checkpoint is still in place. Once a sync has failed, no other checkpoint is possible.
-    pub fn checkpoint(&mut self) -> Result<(), LogError> {
+    pub fn checkpoint(&mut self) -> Result<()> {
         if self.is_broken {
             return Err(LogError::Broken);
         }
@@ -249,11 +228,11 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Errors
     /// Errors of the storage; a retry is possible.
-    pub fn prepare_next(&mut self) -> Result<Prepared<S::File>, LogError> {
+    pub fn prepare_next(&mut self) -> Result<Prepared<S::File>> {
         let number = self.manifest.journals.1 + 1;
         let (identity, bytes) = (self.manifest.identity, self.options.journal_bytes);
         let prepared = journal::prepare(&*self.storage, identity, number, bytes, self.spare.pop())
-            .map_err(|e| LogError::storage("cannot make a journal", e))?;
+            .storage("cannot make a journal")?;
         self.manifest.journals.1 = number;
         if let Err(e) = self.store() {
             self.manifest.journals.1 = number - 1;
@@ -271,7 +250,7 @@ impl<S: Storage> Segments<S> {
         &mut self,
         now_us: u64,
         retention: impl Fn(HubId) -> (Retention, Option<u64>),
-    ) -> Result<usize, LogError> {
+    ) -> Result<usize> {
         for entry in self.manifest.hubs.iter_mut().filter(|entry| entry.keep == Keep::Log) {
             let Some(appender) = self.hubs.get_mut(&entry.hub) else { continue };
             let (limits, hold) = retention(entry.hub);
@@ -314,10 +293,8 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Errors
     /// The manifest cannot be written; the epochs continue.
-    pub fn end_epochs(&mut self, hub: HubId) -> Result<(), LogError> {
-        let next = self.hubs.get(&hub).map(Appender::next);
-        let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
-        let (Some(next), Some(entry)) = (next, entry) else { return Ok(()) };
+    pub fn end_epochs(&mut self, hub: HubId) -> Result<()> {
+        let (Some(next), Some(entry)) = (self.next(hub), self.manifest.hub_mut(hub)) else { return Ok(()) };
         entry.continuous_from = next;
         self.store()
     }
@@ -326,7 +303,7 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Errors
     /// The manifest cannot be written and is unchanged.
-    pub fn set_rules(&mut self, rules: u64) -> Result<(), LogError> {
+    pub fn set_rules(&mut self, rules: u64) -> Result<()> {
         let before = std::mem::replace(&mut self.manifest.rules, rules);
         if before == rules {
             return Ok(());
@@ -344,7 +321,7 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Errors
     /// The next start treats it as an unclean end.
-    pub fn close(mut self) -> Result<(), LogError> {
+    pub fn close(mut self) -> Result<()> {
         if let Some((_, pass)) = self.pass.take() {
             pass.discard();
         }

@@ -1,24 +1,22 @@
 //! Reads the records of a data directory that no node uses, in order, without changing anything.
 
-use crate::LogError;
+use crate::error::Context;
 use crate::files::Part;
 use crate::journal;
 use crate::manifest::{HubEntry, Manifest};
 use crate::record::Record;
 use crate::segment;
 use crate::storage::{Storage, StorageFile};
+use crate::{LogError, Result};
 use hubsub_types::HubId;
 use std::ops::ControlFlow;
 
-/// The records to show.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// Only this hub; all hubs in turn if none.
     pub hub: Option<HubId>,
-    /// Only records of this room.
     pub room: Option<Vec<u8>>,
     pub from: u64,
-    /// Maximum number of records.
     pub count: u64,
 }
 
@@ -31,7 +29,7 @@ pub fn show(
     storage: &impl Storage,
     wanted: &Selection,
     take: &mut dyn FnMut(&Record<'_>) -> ControlFlow<()>,
-) -> Result<Vec<String>, LogError> {
+) -> Result<Vec<String>> {
     let Some(manifest) = Manifest::load(storage)? else {
         return Err(LogError::Refused("there is no manifest.json".to_owned()));
     };
@@ -64,7 +62,7 @@ impl Shown<'_> {
         identity: u64,
         entry: &HubEntry,
         journals: &[String],
-    ) -> Result<(), LogError> {
+    ) -> Result<()> {
         for (i, &listed) in entry.segments.iter().enumerate() {
             if entry.end_of(i) <= self.wanted.from {
                 continue;
@@ -77,7 +75,7 @@ impl Shown<'_> {
                     continue;
                 }
             };
-            let len = file.len().map_err(|e| LogError::io("cannot read a file", e))?;
+            let len = file.len().io("cannot read a file")?;
             let range = segment::HEAD_BYTES..listed.1.min(len);
             let (name, end) = (listed.name(), entry.end_of(i));
             let read = segment::check_head(&file, identity, entry.hub, name, end)
@@ -93,7 +91,7 @@ impl Shown<'_> {
         })
     }
 
-    fn record(&mut self, record: &Record<'_>) -> Result<(), LogError> {
+    fn record(&mut self, record: &Record<'_>) -> Result<()> {
         let is_wanted = record.offset >= self.wanted.from
             && self.wanted.room.as_ref().is_none_or(|room| room == record.room);
         if !is_wanted {

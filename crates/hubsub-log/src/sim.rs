@@ -1,14 +1,17 @@
 //! A simulated disk that tests can crash, fill and break. At a crash, each unsynced sector and name is kept
 //! or lost at random (by a callback), as operating systems guarantee no more.
 
-use crate::error::unopened;
-use crate::storage::{Storage, StorageFile};
+use crate::storage::{Storage, StorageFile, unopened};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
+
+/// The system's numbers of these errors, the same on all of them.
+const EIO: i32 = 5;
+const EMFILE: i32 = 24;
 
 /// Faults that a test injects.
 #[derive(Clone, Copy, Debug, Default)]
@@ -189,14 +192,14 @@ impl State {
 
     /// Accounts for a call that opens a file.
     fn open(&self) -> io::Result<()> {
-        let too_many = || io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
+        let too_many = || io::Error::from_raw_os_error(EMFILE);
         if self.faults.opens_fail { Err(unopened(too_many())) } else { Ok(()) }
     }
 
     /// Accounts for a call that writes or syncs.
     fn spend(&mut self) -> io::Result<()> {
         match &mut self.faults.fails_after {
-            Some(0) => Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())),
+            Some(0) => Err(io::Error::from_raw_os_error(EIO)),
             Some(left) => {
                 *left -= 1;
                 Ok(())

@@ -1,5 +1,5 @@
 //! The file operations that the log needs, no more, so that the same log runs on a disk ([`crate::disk`]) and
-//! on one that loses unsynced data ([`crate::sim`]).
+//! on one that loses unsynced data (`tests/support/sim.rs`).
 //!
 //! Paths are relative, with `/`. A directory exists once a file was created in it. Guaranteed after a crash:
 //! bytes written before a `sync` that returned; names created, renamed or unlinked before a `sync_directory`
@@ -7,9 +7,10 @@
 //! its new one, or both.
 
 use crate::error::is_full;
+pub use crate::error::unopened;
 use std::io::{self, ErrorKind};
 
-/// Zeros per write in [`StorageFile::fill`].
+/// Zeros per write in [`StorageFile::zero`].
 const FILL_BYTES: u64 = 1 << 20;
 
 pub trait Storage: Send + Sync + 'static {
@@ -18,7 +19,6 @@ pub trait Storage: Send + Sync + 'static {
     /// Creates an empty file. Fails if one of that name exists.
     fn create(&self, path: &str) -> io::Result<Self::File>;
 
-    /// Opens a file for reading and writing.
     fn open(&self, path: &str) -> io::Result<Self::File>;
 
     /// Renames a file and replaces a file that has the new name.
@@ -41,7 +41,6 @@ pub trait Storage: Send + Sync + 'static {
     }
 }
 
-/// An open file, shared by several threads.
 pub trait StorageFile: Send + Sync + 'static {
     /// Writes at least one byte of `bytes` at a position; returns how many.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
@@ -84,7 +83,6 @@ pub trait StorageFile: Send + Sync + 'static {
         Ok(self.len()? == 0)
     }
 
-    /// Writes all of `bytes` at a position.
     fn write_all_at(&self, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.write_at(bytes, at) {
@@ -102,10 +100,13 @@ pub trait StorageFile: Send + Sync + 'static {
 
     /// Extends to a length by writing zeros.
     fn fill(&self, len: u64) -> io::Result<()> {
-        let mut at = self.len()?;
-        let zeros = vec![0; FILL_BYTES.min(len.saturating_sub(at)) as usize];
-        while at < len {
-            let n = (len - at).min(FILL_BYTES);
+        self.zero(self.len()?, len)
+    }
+
+    fn zero(&self, mut at: u64, end: u64) -> io::Result<()> {
+        let zeros = vec![0; FILL_BYTES.min(end.saturating_sub(at)) as usize];
+        while at < end {
+            let n = (end - at).min(FILL_BYTES);
             self.write_all_at(&zeros[..n as usize], at)?;
             at += n;
         }

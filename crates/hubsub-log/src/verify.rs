@@ -4,17 +4,18 @@
 //! It is stricter than a start, which reads only the indexes of sealed segments: here every record is read.
 //! [`crate::repair`] repairs what it finds.
 
-use crate::LogError;
+use crate::error::Context;
 use crate::files::Part;
-use crate::journal;
+use crate::journal::{Replayed, Tail};
 use crate::manifest::{HubEntry, Keep, Manifest};
 use crate::record::{self, Record};
 use crate::segment;
 use crate::storage::{Storage, StorageFile};
+use crate::{LogError, Result};
 use hubsub_types::HubId;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-/// Records between two calls of the watch callback.
 const WATCH_RECORDS: u64 = 16 * 1024;
 
 #[derive(Clone, Debug, Default)]
@@ -29,7 +30,6 @@ pub struct Verified {
 
 #[derive(Clone, Debug)]
 pub struct VerifiedHub {
-    /// The hub's entry in the manifest.
     pub entry: HubEntry,
     /// Records in its segments, up to the checkpoint.
     pub records: u64,
@@ -46,7 +46,6 @@ pub struct VerifiedHub {
 }
 
 impl VerifiedHub {
-    /// Whether nothing is missing.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.problems.is_empty()
@@ -63,16 +62,8 @@ pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 /// Reads every record of a directory.
 ///
 /// # Errors
-/// The manifest is missing, damaged or has a newer format, or the storage failed.
-pub fn verify(storage: &impl Storage) -> Result<Verified, LogError> {
-    verify_watched(storage, &mut |_| ControlFlow::Continue(()))
-}
-
-/// As [`verify`], with progress reports.
-///
-/// # Errors
-/// As for [`verify`], and [`LogError::Stopped`].
-pub fn verify_watched(storage: &impl Storage, watch: Watch<'_>) -> Result<Verified, LogError> {
+/// The manifest is missing, damaged or has a newer format, the storage failed, or [`LogError::Stopped`].
+pub fn verify_watched(storage: &impl Storage, watch: Watch<'_>) -> Result<Verified> {
     let Some(manifest) = Manifest::load(storage)? else {
         return Err(LogError::Refused("there is no manifest.json".to_owned()));
     };
@@ -80,11 +71,7 @@ pub fn verify_watched(storage: &impl Storage, watch: Watch<'_>) -> Result<Verifi
 }
 
 /// As [`verify_watched`], with a manifest that may differ from the one on disk.
-pub(crate) fn verify_as(
-    storage: &impl Storage,
-    manifest: &Manifest,
-    watch: Watch<'_>,
-) -> Result<Verified, LogError> {
+pub(crate) fn verify_as(storage: &impl Storage, manifest: &Manifest, watch: Watch<'_>) -> Result<Verified> {
     let mut found = Verified::default();
     let all = manifest.hubs.iter().flat_map(|entry| &entry.segments).map(|s| s.1).sum();
     let mut read = 0;
@@ -114,32 +101,11 @@ pub(crate) fn verify_as(
 
 impl Verified {
     /// Reads the journals after the checkpoint; determines which hubs lack records as a start does.
-    fn read_journals(&mut self, storage: &impl Storage, manifest: &Manifest) -> Result<(), LogError> {
-        let (first, last) = manifest.journals;
-        let (identity, checkpoint) = (manifest.identity, manifest.checkpoint);
-        // Hubs with contiguous records since the last gap in the journal.
-        let mut continued: Vec<HubId> = Vec::new();
-        let mut losses = 0;
-        let replayed = journal::replay(storage, identity, first..=last, checkpoint, |lost, bytes| {
-            if lost != losses {
-                losses = lost;
-                continued.clear();
-            }
-            let mut at = 0;
-            while let Ok((record, len)) = record::decode(&bytes[at..]) {
-                at += len;
-                self.take(&record, &mut continued);
-            }
+    fn read_journals(&mut self, storage: &impl Storage, manifest: &Manifest) -> Result<()> {
+        let Replayed { lost, continued, .. } = Tail::of(manifest).replay(storage, |records, continued| {
+            record::readable(records).for_each(|(record, _)| self.take(&record, continued));
         })?;
-        let mut lost = replayed.lost;
-        if let Some(clean) = manifest.clean.filter(|&clean| clean > replayed.last) {
-            lost.push((replayed.last + 1, clean, "the log ended cleanly behind what can be read".to_owned()));
-        }
-        if lost.len() != losses {
-            continued.clear();
-        }
-        let sentence = |(from, to, why)| format!("frames {from} to {to} of the journal are missing: {why}");
-        let lost: Vec<String> = lost.into_iter().map(sentence).collect();
+        let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
         if let Some(why) = lost.last() {
             let is_hit = |hub: &&mut VerifiedHub| {
                 hub.entry.quarantined.is_none() && !continued.contains(&hub.entry.hub)
@@ -153,8 +119,7 @@ impl Verified {
         Ok(())
     }
 
-    /// Checks one record of a journal.
-    fn take(&mut self, record: &Record<'_>, continued: &mut Vec<HubId>) {
+    fn take(&mut self, record: &Record<'_>, continued: &mut HashSet<HubId>) {
         let Some(hub) = self.hubs.iter_mut().find(|hub| hub.entry.hub == record.hub) else {
             let why = format!("the journal has a record of hub {}, which there is not", record.hub.0);
             if !self.problems.contains(&why) {
@@ -168,8 +133,8 @@ impl Verified {
         if record.offset > hub.next {
             let to = record.offset - 1;
             hub.problems.push(format!("offsets {} to {to} are missing in the journal", hub.next));
-        } else if !continued.contains(&record.hub) {
-            continued.push(record.hub);
+        } else {
+            continued.insert(record.hub);
         }
         hub.next = record.offset + 1;
         hub.journal_records += 1;
@@ -183,7 +148,7 @@ impl VerifiedHub {
         storage: &impl Storage,
         identity: u64,
         watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<(), LogError> {
+    ) -> Result<()> {
         for i in 0..self.entry.segments.len() {
             let read = self.bytes;
             let outcome = check_segment(storage, identity, &self.entry, i, &mut |records, at| {
@@ -217,18 +182,18 @@ pub(crate) fn check_segment(
     identity: u64,
     entry: &HubEntry,
     segment: usize,
-    take: &mut dyn FnMut(u64, u64) -> Result<(), LogError>,
-) -> Result<(), LogError> {
+    take: &mut dyn FnMut(u64, u64) -> Result<()>,
+) -> Result<()> {
     let (name, bytes) = (entry.segments[segment].name(), entry.segments[segment].1);
     let path = segment::path(entry.hub, name, Part::Segment);
-    let damaged = |at, why: String| LogError::Damaged { path: path.clone(), at, why };
+    let damaged = |at, why: String| LogError::damaged(&path, at, why);
     let file = match storage.open(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Err(damaged(0, "it is missing".to_owned()));
         }
-        file => file.map_err(|e| LogError::io("cannot open a file", e))?,
+        file => file.io("cannot open a file")?,
     };
-    let len = file.len().map_err(|e| LogError::io("cannot read a file", e))?;
+    let len = file.len().io("cannot read a file")?;
     if name.generation > 0 && entry.keep == Keep::Log {
         return Err(damaged(0, "it was compacted, and the hub keeps all".to_owned()));
     }

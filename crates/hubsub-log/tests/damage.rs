@@ -2,13 +2,13 @@
 //! acknowledged records are read back, or the loss is reported. A repair keeps the undamaged records, and no
 //! others.
 
+use crate::support::verify;
 use crate::support::{Sent, TestLog, crash, opened, read_back, read_on};
 use hubsub_log::manifest::{HubEntry, Manifest};
 use hubsub_log::record::{self, Record};
 use hubsub_log::repair::{Repair, repair};
 use hubsub_log::show::{Selection, show};
 use hubsub_log::sim::{Faults, SimDisk};
-use hubsub_log::verify::verify;
 use hubsub_log::{Batch, Chain, HubId, Kind, LogError, Opened, Part};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -403,7 +403,8 @@ fn a_read_that_meets_damage_names_its_byte_once() {
         let (record, len) = record::decode(&bytes[at as usize..]).unwrap();
         let (room, epoch, seq) = (record.room.to_vec(), record.epoch, record.seq);
         log.disk.damage(path, |bytes| bytes[at as usize + len - 1] ^= 1);
-        let back = chain.read_back(&room, |_| ControlFlow::Continue(())).unwrap_err();
+        let back =
+            chain.read_back_from(&room, &mut None, u64::MAX, |_| ControlFlow::Continue(())).unwrap_err();
         let on = chain.read_on(&room, epoch, seq, u64::MAX, |_| ControlFlow::Continue(())).unwrap_err();
         for error in [back, on] {
             let text = error.to_string();

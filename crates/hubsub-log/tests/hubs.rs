@@ -1,10 +1,11 @@
 //! Hubs are added and closed while others are written: an opening that is interrupted anywhere leaves no hub
 //! or a whole one without records, and does not affect the records of other hubs.
 
+use crate::support::verify;
 use crate::support::{IDENTITY, OPTIONS, Publish, TestLog, crash, opened};
 use hubsub_log::manifest::Manifest;
 use hubsub_log::sim::{Faults, SimDisk};
-use hubsub_log::verify::{Progress, verify};
+use hubsub_log::verify::Progress;
 use hubsub_log::{HubId, HubName, Keep, Kind, LogError, LogOptions, Membership, open, open_as};
 use proptest::prelude::*;
 use std::collections::BTreeSet;

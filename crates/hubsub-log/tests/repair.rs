@@ -1,12 +1,13 @@
 //! Repairs after single damages.
 
+use crate::support::verify;
 use crate::support::{OPTIONS, Sent, TestLog, read_back, read_on};
 use hubsub_log::manifest::{Lost, Manifest};
 use hubsub_log::record::{self, Record};
 use hubsub_log::repair::{Repair, UNKNOWN_OFFSETS, repair};
 use hubsub_log::show::{Selection, show};
 use hubsub_log::sim::{Faults, SimDisk};
-use hubsub_log::verify::{Verified, verify, verify_watched};
+use hubsub_log::verify::{Verified, verify_watched};
 use hubsub_log::{Compaction, Cursor, HubId, Keep, Kind, LogError, LogOptions, Retention};
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Retention removes exactly the records over its limits, a segment at a time.
 
+use crate::support::verify;
 use crate::support::{Sent, TestLog, read_back};
 use hubsub_log::sim::Faults;
-use hubsub_log::verify::verify;
 use hubsub_log::{ArchiveWait, HubId, Kind, LogError, Retention};
 
 const HUB: HubId = HubId(1);

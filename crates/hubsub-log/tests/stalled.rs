@@ -91,7 +91,7 @@ fn a_hub_tells_of_itself_and_of_a_room_while_an_index_is_written() {
         let chain = Arc::clone(&chain);
         std::thread::spawn(move || {
             let mut seqs = 0;
-            let found = chain.read_back(b"room", |_| {
+            let found = chain.read_back_from(b"room", &mut None, u64::MAX, |_| {
                 seqs += 1;
                 std::ops::ControlFlow::Continue(())
             });

@@ -9,7 +9,6 @@ use crate::limits::{
 };
 use crate::store::LeaseId;
 
-/// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Error {
     #[error(transparent)]
@@ -20,7 +19,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Stable name of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unknown(_) => "unknown_outcome",
@@ -35,9 +33,7 @@ impl Error {
     }
 }
 
-/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the messages say it")]
 pub enum Refusal {
     #[error("key too long: {bytes} bytes\nhint: at most {KEY_BYTES_MAX}")]
     KeyTooLong { bytes: usize },
@@ -84,7 +80,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Stable name of the refusal.
     pub fn code(&self) -> &'static str {
         match self {
             Self::KeyTooLong { .. } => "key_too_long",

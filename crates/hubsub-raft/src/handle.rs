@@ -34,9 +34,7 @@ pub enum Start {
     Join(Vec<String>, Duration),
 }
 
-/// A request to a node.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "as the methods of `Node`")]
 pub enum Request {
     Get { key: String },
     Page { directory: String, after: Option<String>, limit: usize },
@@ -47,9 +45,7 @@ pub enum Request {
     Status,
 }
 
-/// The result of a request.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "as the methods of `Node`")]
 pub enum Response {
     Value(Option<(Value, u64)>),
     Page(Vec<Item>, bool),
@@ -77,7 +73,6 @@ struct Answers {
     filled: Condvar,
     /// Requests submitted and not yet drained; limits both queues.
     open: AtomicUsize,
-    /// Why the node cannot continue.
     failed: OnceLock<String>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -175,7 +170,6 @@ fn guarded(answers: &Answers, run: impl FnOnce()) {
     }
 }
 
-/// Message of a panic.
 fn message_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
@@ -190,25 +184,18 @@ fn run<G: Gate>(
     started: &mpsc::SyncSender<Result<(), StartError>>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => return drop(started.send(Err(error.into()))),
-    };
-    let failed = LocalSet::new().block_on(&runtime, async {
-        match open(setup).await {
-            Ok(node) => {
-                // `Handle::start` waits for this.
-                let _ = started.send(Ok(()));
-                serve(node, work, answers).await;
-                None
-            }
-            Err(error) => Some(error),
-        }
+    let served = runtime.map_err(StartError::from).and_then(|runtime| {
+        LocalSet::new().block_on(&runtime, async {
+            let node = open(setup).await?;
+            // `Handle::start` waits for this.
+            let _ = started.send(Ok(()));
+            serve(node, work, answers).await;
+            Ok(())
+        })
     });
-    // The caller may reuse the directory as soon as it gets the error.
-    drop(runtime);
-    if let Some(error) = failed {
-        let _ = started.send(Err(error));
+    // The runtime has ended: the caller may reuse the directory as soon as it gets the error.
+    if served.is_err() {
+        let _ = started.send(served);
     }
 }
 

@@ -20,7 +20,6 @@ pub const STORE_BYTES_MAX: usize = 1024 * 1024 * 1024;
 pub const LEASES_MAX: usize = 16 * 1024;
 /// Shortest lease: a shorter one could expire during an election although it is renewed.
 pub const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
-/// Longest time to live of a lease.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A leader extends each time to live by one part in this many, since the clocks of two machines
 /// drift apart.
@@ -45,7 +44,6 @@ pub const SNAPSHOT_ENTRIES: u64 = 5_000;
 /// …or when the log has this many bytes.
 pub const SNAPSHOT_LOG_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Largest frame between nodes, in bytes.
 pub const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// A message carries at least one entry, and more until it has this many bytes.
 pub const APPEND_BYTES_MAX: usize = 2 * 1024 * 1024;

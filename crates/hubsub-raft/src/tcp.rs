@@ -41,7 +41,6 @@ const MAGIC: &[u8; 8] = b"HUBRAFTP";
 const GREETING: usize = MAGIC.len() + 2 + 16;
 const REFUSED: u8 = 0;
 const ADMITTED: u8 = 1;
-/// Longest proof in bytes.
 const PROOF_BYTES_MAX: usize = 256;
 /// Time limits of the handshake, and of a served connection without a request.
 const HANDSHAKE: Duration = Duration::from_secs(2);
@@ -90,7 +89,6 @@ pub struct Tcp<G> {
     lookups: Rc<Semaphore>,
 }
 
-/// Idle connections by address and lane.
 type Idle = HashMap<(String, Lane), Vec<TcpStream>>;
 
 impl<G: Gate> Tcp<G> {
@@ -284,7 +282,6 @@ async fn call_on(stream: &mut TcpStream, gate: &impl Gate) -> io::Result<bool> {
     Ok(gate.admits(&greetings, false, &read_proof(stream).await?))
 }
 
-/// The called side of the handshake.
 async fn receive(stream: &mut TcpStream, gate: &impl Gate) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let ours = greeting();

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::types::Peer;
 
-/// Carries a request to a peer and its reply back.
 pub trait Transport: Clone + 'static {
     /// Sends one request and returns its reply, within `limit`. Requests of different lanes do not wait
     /// for each other.
@@ -41,10 +40,8 @@ pub enum Lane {
     Client,
 }
 
-/// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The peer received nothing.
     #[error("not sent: {0}")]
     NotSent(String),
     /// The peer has a different secret, and received nothing.

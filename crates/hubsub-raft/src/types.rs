@@ -30,7 +30,6 @@ pub struct Peer {
 }
 
 openraft::declare_raft_types!(
-    /// Type configuration of openraft.
     pub Types:
         D = Command,
         R = Answer,
@@ -78,7 +77,6 @@ pub(crate) fn log_id((term, node, index): RawLogId) -> LogId {
     LogId::new(leader, index)
 }
 
-/// Appends an encoded entry.
 pub(crate) fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
     put(&raw_log_id(&entry.log_id), out);
     match &entry.payload {
@@ -106,7 +104,6 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Result<Entry, Malformed> {
     Ok(Entry { log_id: log_id(raw), payload })
 }
 
-/// Appends the encoded metadata of a snapshot.
 pub(crate) fn encode_meta(meta: &SnapshotMeta, out: &mut Vec<u8>) {
     put(&meta.last_log_id.as_ref().map(raw_log_id), out);
     put(&meta.last_membership.log_id().as_ref().map(raw_log_id), out);

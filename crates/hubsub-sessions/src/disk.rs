@@ -137,7 +137,6 @@ fn make(path: &Path) -> Result<(), StoreError> {
     File::open(directory.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all()).map_err(failed)
 }
 
-/// Opens an existing file.
 fn open(path: &Path) -> Result<Database, StoreError> {
     let database = guarded(path, || Builder::new().set_cache_size(CACHE_BYTES).open(path))?;
     let found = || -> Result<Option<u32>, redb::Error> {

@@ -12,11 +12,7 @@ pub enum StoreError {
     /// An entry of that session was refused, but its owner counts it: the owner must save the whole session
     /// again.
     #[error("the last stored entry of the session has number {last}")]
-    Gap {
-        /// Number of the last stored entry.
-        last: u64,
-    },
-    /// The id is empty.
+    Gap { last: u64 },
     #[error("a session needs an id")]
     NoId,
     /// The number is above [`crate::NUMBER_MAX`].
@@ -28,27 +24,16 @@ pub enum StoreError {
         /// Id, snapshot, entry or beginning.
         what: &'static str,
         bytes: usize,
-        /// Greatest length in bytes.
         max: usize,
     },
     /// The entries after the session's snapshot have reached a limit.
     #[error("the session has {entries} entries of {bytes} bytes after its snapshot, more are not stored")]
-    Full {
-        entries: u64,
-        /// Total bytes of the entries.
-        bytes: u64,
-    },
+    Full { entries: u64, bytes: u64 },
     /// The file's bytes are not those that were written.
     #[error("{path} is damaged: {why}")]
     Damaged { path: String, why: String },
-    /// Written by a later version.
     #[error("{path} has format {found}, this version reads formats up to {known}")]
-    NewerFormat {
-        path: String,
-        found: u32,
-        /// Latest format that this version reads.
-        known: u32,
-    },
+    NewerFormat { path: String, found: u32, known: u32 },
     /// The storage failed, or its server refused. Whether the batch is stored is unknown; a retry may
     /// succeed.
     #[error("{0}")]
@@ -56,7 +41,6 @@ pub enum StoreError {
     /// The server is unreachable, or did not reply in time. Whether the batch was executed is unknown.
     #[error("{0}")]
     Unreachable(String),
-    /// The queue of the store is full.
     #[error("too much waits for the store of sessions")]
     Busy,
     /// The URL does not name a session server.

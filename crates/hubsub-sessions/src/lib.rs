@@ -51,15 +51,15 @@ pub enum Request {
         /// Entries up to this number are covered by the snapshot and are removed.
         through: u64,
     },
-    /// Appends an entry after the snapshot.
     Append {
         /// The session; [`StoreError::NoSession`] if it does not exist.
         id: Box<str>,
         /// At most [`ENTRY_BYTES_MAX`] bytes; [`StoreError::Full`] beyond the [`Limits`] of a session.
         entry: Vec<u8>,
     },
-    /// Loads a whole session.
-    Load { id: Box<str> },
+    Load {
+        id: Box<str>,
+    },
     /// A page of snapshots, ordered by the bytes of the ids.
     List {
         /// Only ids after this one; `None`: from the first.
@@ -76,7 +76,6 @@ pub enum Request {
     },
 }
 
-/// The reply to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// To [`Request::Save`] and [`Request::Update`].
@@ -124,7 +123,6 @@ pub const PAGE_BYTES: usize = 4 << 20;
 /// reached; they protect the store from an owner that does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Entries of one session.
     pub entries_max: u64,
     /// Total bytes of these entries.
     pub bytes_max: u64,

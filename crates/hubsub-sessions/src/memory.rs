@@ -4,7 +4,6 @@ use crate::{Answer, Limits, PAGE_BYTES, Request, SessionStore, StoreError, check
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-/// A session store without persistence.
 #[derive(Debug)]
 pub struct Memory {
     limits: Limits,
@@ -16,7 +15,6 @@ struct Session {
     snapshot: Vec<u8>,
     /// Entries after the snapshot; the first has number `through + 1`.
     entries: VecDeque<Vec<u8>>,
-    /// Bytes of the entries.
     bytes: u64,
     /// Number of the last entry covered by the snapshot.
     through: u64,

@@ -16,24 +16,18 @@ pub type SubKey = (Conn, bool, String);
 
 #[derive(Clone, Debug)]
 pub enum Waits {
-    /// A publish, by its number.
     Publish(u32),
     Subscribe(SubKey),
     Count,
-    /// A new member of a group.
     Join,
-    /// The end offsets of logs.
     Ends,
 }
 
-/// Expected and actual state of a subscription.
 #[derive(Clone, Debug, Default)]
 pub struct Sub {
-    /// Whether it was confirmed.
     pub is_live: bool,
     /// Of a topic subscription: its start position, and the first seq that it must receive.
     begins: Option<(Position, Seq)>,
-    /// Positions received, by topic.
     seen: BTreeMap<String, Vec<Position>>,
     /// Gaps reported to it, by topic.
     gaps: BTreeMap<String, Vec<(Position, Position)>>,
@@ -50,7 +44,6 @@ pub struct Sub {
     follows: bool,
 }
 
-/// A publish and its result.
 #[derive(Clone, Debug)]
 pub struct Publish {
     pub topic: String,
@@ -61,16 +54,11 @@ pub struct Publish {
 
 #[derive(Debug, Default)]
 pub struct Model {
-    /// Seed of the run, for messages.
     pub seed: u64,
-    /// The first error found.
     pub failure: Option<String>,
-    /// By number of the publish.
     pub publishes: BTreeMap<u32, Publish>,
-    /// Pending requests, by slot.
     pub waiting: BTreeMap<u32, Waits>,
     pub subs: BTreeMap<SubKey, Sub>,
-    /// Groups with shared records.
     pub shares: Shares,
     /// Records known to be committed: from room and position to the publish.
     committed: BTreeMap<(String, u64, u64), u32>,
@@ -81,15 +69,11 @@ pub struct Model {
     order: BTreeMap<(Conn, String, u64), BTreeMap<u32, u64>>,
     /// By record, the nodes to which a frame with it was sent.
     pub frames: BTreeMap<u32, Vec<u16>>,
-    /// Number of records received.
     pub seen: u64,
-    /// Number of gap notices.
     pub gaps: u64,
-    /// Number of gap notices for patterns.
     pub lacks: u64,
     /// Number of publishes that were committed, and that were not.
     pub outcomes: (u64, u64),
-    /// Number of answers to history requests.
     pub histories: u64,
 }
 
@@ -166,7 +150,6 @@ impl Model {
         }
     }
 
-    /// Checks an event that a connection received.
     pub fn saw(&mut self, conn: Conn, saw: Saw) {
         match saw {
             Saw::Record { pattern, topic, position, id } => {
@@ -233,7 +216,6 @@ impl Model {
         }
     }
 
-    /// Processes a delayed answer.
     pub fn answered(&mut self, (node, shard): (u16, u16), asker: Asker, answer: Answer) {
         let Asker::Client { conn, slot } = asker else { return self.fail(format!("{asker:?} was answered")) };
         let Some(waits) = self.waiting.remove(&slot) else {
@@ -249,7 +231,6 @@ impl Model {
         }
     }
 
-    /// Processes the result of a publish.
     pub fn published(&mut self, id: u32, outcome: Result<Published, ErrorCode>) {
         let publish = self.publishes.get_mut(&id).expect("it was published");
         publish.outcome = Some(outcome);
@@ -263,7 +244,6 @@ impl Model {
         }
     }
 
-    /// Processes the result of a subscription.
     pub fn attached(&mut self, key: &SubKey, outcome: Result<Attached, ErrorCode>) {
         match outcome {
             Ok(attached) => {
@@ -416,7 +396,6 @@ impl Sub {
         self.seen.get(topic).is_some_and(|seen| seen.contains(&position))
     }
 
-    /// Whether it received a publish.
     #[must_use]
     pub fn saw(&self, id: u32) -> bool {
         self.ids.contains(&id)
@@ -430,7 +409,6 @@ impl Sub {
         last.map(|at| (at.epoch.0, at.seq.0)).max()
     }
 
-    /// Whether records were dropped for it.
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.is_lossy

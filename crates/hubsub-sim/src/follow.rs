@@ -1,10 +1,10 @@
 //! Followers of whole hubs, like sessions: each begins at the first record of all logs, and some continue on
 //! another connection with their state.
 
-use crate::check::{Conn, Sub, SubKey, Waits};
+use crate::Sim;
+use crate::check::{Conn, Sub, Waits};
 use crate::net::{FOLLOWER, key};
-use crate::{Sim, check};
-use hubsub_route::{HubsFrom, Outcome};
+use hubsub_route::HubsFrom;
 use hubsub_types::HubId;
 
 /// Subscriptions of each follower: two patterns that match all topics with a log.
@@ -15,17 +15,8 @@ impl Sim {
     pub(super) fn follow(&mut self, conn: Conn, offsets: &[(HubId, u64)], seen: Option<Vec<Sub>>) {
         let mut seen = seen.into_iter().flatten();
         for pattern in FOLLOWED {
-            let sub: SubKey = (conn, true, pattern.to_owned());
-            self.net.model.subs.insert(sub.clone(), seen.next().unwrap_or_else(check::Sub::of_follower));
-            let (ticket, slot) = self.ticket(conn, Waits::Subscribe(sub.clone()));
-            let outcome = self.net.act(conn.0, conn.1, |broker, world, _| {
-                broker.subscribe_pattern(ticket, key(conn.2), pattern.as_bytes(), world)
-            });
-            if let Outcome::Now(held) = outcome {
-                self.net.model.waiting.remove(&slot);
-                assert!(held.is_ok(), "patterns are short and few");
-                self.net.model.held(&sub);
-            }
+            let seen = seen.next().unwrap_or_else(Sub::of_follower);
+            self.hold_pattern((conn, true, pattern.to_owned()), seen);
         }
         self.net.act(conn.0, conn.1, |broker, world, now| {
             broker.follow_hubs(key(conn.2), HubsFrom::Offsets(offsets), now, world);
@@ -64,8 +55,7 @@ impl Sim {
     pub(super) fn ask_ends(&mut self, by: Conn) {
         let (ticket, slot) = self.ticket(by, Waits::Ends);
         let outcome = self.net.act(by.0, by.1, |broker, world, now| broker.hub_ends(ticket, now, world));
-        if let Outcome::Now(ends) = outcome {
-            self.net.model.waiting.remove(&slot);
+        if let Some(ends) = self.at_once(slot, outcome) {
             self.net.model.ended(ends);
         }
     }

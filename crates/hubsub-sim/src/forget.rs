@@ -27,14 +27,12 @@ pub enum Flaw {
 
 type Room = Box<[u8]>;
 
-/// View of a node's control plane.
 #[derive(Debug, Default)]
 pub struct View {
     /// Known room records: the index of the hub.
     known: BTreeMap<Room, u16>,
     /// Room records that it has not received yet; none: the room record was removed.
     records: VecDeque<(ClassIndex, Room, Option<u16>)>,
-    /// Lookups by its data plane.
     pub asks: VecDeque<(ClassIndex, Room, bool)>,
     /// Answers in flight, each with the number of removals that the node knew when it asked.
     answers: VecDeque<(ClassIndex, Room, bool, Option<u16>, u64)>,
@@ -46,7 +44,6 @@ pub struct View {
 }
 
 impl View {
-    /// The steps that may be executed next.
     pub(crate) fn steps(&self, node: u16) -> impl Iterator<Item = Step> {
         let record = (!self.records.is_empty()).then_some(Step::Record(node));
         let ask = (!self.asks.is_empty()).then_some(Step::Ask(node));
@@ -66,11 +63,9 @@ pub struct Forgetting {
     room: Room,
     hub: (HubId, u64),
     leader: u16,
-    /// Whether the leader gave it up.
     is_given_up: bool,
 }
 
-/// State of the controller.
 #[derive(Debug, Default)]
 pub struct Records {
     /// Whether rooms are placed explicitly.
@@ -86,7 +81,6 @@ pub struct Records {
 }
 
 impl Records {
-    /// Depends on the seed.
     #[must_use]
     pub fn new(seed: u64) -> Records {
         Records { is_on: seed % 5 < 2, ..Records::default() }
@@ -168,26 +162,25 @@ impl Net {
             view.given_up.remove(&room);
             return self.tell_place(node, class, room, Some(index));
         }
-        let at = &mut self.nodes[usize::from(node)];
-        for shard in 0..at.brokers.len() as u16 {
-            let mail = Mail::Absent(room.clone());
-            at.mail.entry((crate::moves::CONTROL, shard)).or_default().push_back(mail);
-        }
+        self.mail_all(node, || Mail::Absent(room.clone()));
     }
 
-    /// Sends the placement to the data plane.
     fn tell_place(&mut self, node: u16, class: ClassIndex, room: Room, index: Option<u16>) {
         let at = &mut self.nodes[usize::from(node)];
         let change = at.hubs.placement.move_room(class, &room, index).expect("there are few rooms");
         self.tell_change(node, class, room, change);
     }
 
-    fn tell_change(&mut self, node: u16, class: ClassIndex, room: Room, change: Change) {
-        let at = &mut self.nodes[usize::from(node)];
+    pub(crate) fn tell_change(&mut self, node: u16, class: ClassIndex, room: Room, change: Change) {
         let placed: crate::moves::Placed = [(room, change)].into();
+        self.mail_all(node, || Mail::Placed(class, Arc::clone(&placed)));
+    }
+
+    /// Mail from the control plane to all shards of a node.
+    fn mail_all(&mut self, node: u16, mail: impl Fn() -> Mail) {
+        let at = &mut self.nodes[usize::from(node)];
         for shard in 0..at.brokers.len() as u16 {
-            let mail = Mail::Placed(class, Arc::clone(&placed));
-            at.mail.entry((crate::moves::CONTROL, shard)).or_default().push_back(mail);
+            at.mail.entry((crate::moves::CONTROL, shard)).or_default().push_back(mail());
         }
     }
 

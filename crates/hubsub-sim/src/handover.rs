@@ -2,14 +2,12 @@
 //! with messages in any order. Then no subscriber may miss a record or get a gap notice, and each publish
 //! counts all subscribers.
 
-use crate::check::{SubKey, Waits, matches, room_of};
-use crate::net::{CONNS, key};
-use crate::{PATTERNS, Sim, TOPICS, check};
-use hubsub_route::{Namespace, Outcome, Start, Wish};
+use crate::check::{SubKey, matches, room_of};
+use crate::{Sim, TOPICS};
+use hubsub_route::Start;
 use hubsub_types::{ErrorCode, Term};
 use std::collections::BTreeSet;
 
-/// Steps of this phase.
 const STEPS: usize = 400;
 
 impl Sim {
@@ -21,16 +19,13 @@ impl Sim {
         let stay: BTreeSet<SubKey> = self.net.model.subs.keys().cloned().collect();
         for step in 0..STEPS {
             match self.net.rng.below(100) {
-                0..55 => {
-                    let steps = self.net.in_flight();
-                    if !steps.is_empty() {
-                        let at = self.net.rng.below(steps.len());
-                        self.net.take(steps[at]);
-                    }
-                }
+                0..55 => _ = self.take_one(),
                 55..75 => self.publish_somewhere(),
                 75..82 => self.hand_over(),
-                82..86 => self.subscribe_live(),
+                82..86 => {
+                    let sub = self.some_subscription();
+                    self.subscribe_to(sub, |_| Start::Live);
+                }
                 _ => {
                     let (node, shard) = self.somewhere();
                     self.turn(node, shard);
@@ -60,9 +55,10 @@ impl Sim {
         let nodes = self.net.nodes.len();
         for node in 0..nodes as u16 {
             for (number, topic) in TOPICS.iter().enumerate() {
-                let sub = self.subscribe_to((node, 0, 0), false, topic);
+                let sub: SubKey = ((node, 0, 0), false, (*topic).to_owned());
+                let is_new = self.subscribe_to(sub.clone(), |_| Start::Live);
                 // One node keeps each subscription, so that the room remains.
-                new.extend(sub.filter(|_| number % nodes != usize::from(node)));
+                new.extend(Some(sub).filter(|_| is_new && number % nodes != usize::from(node)));
             }
         }
         self.settle();
@@ -90,48 +86,6 @@ impl Sim {
         self.net.nodes[usize::from(node)].worlds[usize::from(shard)].gave_up.insert(row.id, Term(row.term));
         self.net.act(node, shard, |broker, world, _| broker.gave_up(row.id, Term(row.term), world));
         self.net.elect(at);
-    }
-
-    /// Adds a subscription from the next record on.
-    fn subscribe_live(&mut self) {
-        let (node, shard) = self.somewhere();
-        let conn = (node, shard, self.net.rng.below(CONNS as usize) as u32);
-        let by_pattern = self.net.rng.percent(15);
-        let name = match by_pattern {
-            true => PATTERNS[self.net.rng.below(PATTERNS.len())],
-            false => TOPICS[self.net.rng.below(TOPICS.len())],
-        };
-        self.subscribe_to(conn, by_pattern, name);
-    }
-
-    /// Adds this subscription, unless the connection has it.
-    fn subscribe_to(&mut self, conn: check::Conn, by_pattern: bool, name: &str) -> Option<SubKey> {
-        let (node, shard, _) = conn;
-        let sub: SubKey = (conn, by_pattern, name.to_owned());
-        if self.net.model.subs.contains_key(&sub) {
-            return None;
-        }
-        self.net.model.subs.insert(sub.clone(), check::Sub::default());
-        let (ticket, slot) = self.ticket(conn, Waits::Subscribe(sub.clone()));
-        if by_pattern {
-            let held = self.net.act(node, shard, |broker, world, _| {
-                broker.subscribe_pattern(ticket, key(conn.2), name.as_bytes(), world)
-            });
-            if let Outcome::Now(_) = held {
-                self.net.model.waiting.remove(&slot);
-                self.net.model.held(&sub);
-            }
-            return Some(sub);
-        }
-        let wish = Wish { topic: name.as_bytes(), namespace: Namespace::Global, start: Start::Live };
-        let attached = self
-            .net
-            .act(node, shard, |broker, world, now| broker.subscribe(ticket, key(conn.2), wish, now, world));
-        if let Outcome::Now(attached) = attached {
-            self.net.model.waiting.remove(&slot);
-            self.net.model.attached(&sub, attached);
-        }
-        Some(sub)
     }
 
     /// Checks that a record reached all earlier subscribers, and that its count includes them.

@@ -46,20 +46,14 @@ const PATTERNS: [&str; 4] = ["e:*", "h:*", "l:a*", "{*"];
 /// Interval between turns without other events, in ms.
 const TURN_MS: u64 = 50;
 
-/// Statistics of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Publishes with an answer: committed, and not.
     pub outcomes: (u64, u64),
-    /// Records that subscribers received.
     pub seen: u64,
-    /// Gap notices to subscribers.
     pub gaps: u64,
-    /// Gap notices for patterns.
     pub lacks: u64,
-    /// Number of answered history requests.
     pub histories: u64,
-    /// Room moves that nodes learned of.
     pub moves: u64,
     /// Records that followers of hubs received, and how often one continued on another connection.
     pub followed: (u64, u64),
@@ -133,7 +127,6 @@ struct Sim {
     /// Leaders never change and links rarely break, so a gap notice to a pattern for one hub hides no loss in
     /// another.
     is_calm: bool,
-    /// Leaders change all the time.
     is_restless: bool,
     is_moving: bool,
     /// No publishes yet: rooms have subscribers and no record, and leaders change.
@@ -169,13 +162,7 @@ impl Sim {
     fn step(&mut self) {
         let choice = self.net.rng.below(1000);
         match choice {
-            0..650 => {
-                let steps = self.net.in_flight();
-                if !steps.is_empty() {
-                    let at = self.net.rng.below(steps.len());
-                    self.net.take(steps[at]);
-                }
-            }
+            0..650 => _ = self.take_one(),
             650..780 if !self.is_silent => self.publish_somewhere(),
             650..680 if self.is_restless => self.move_somewhere(),
             780..850 => self.subscribe_somewhere(),
@@ -205,12 +192,28 @@ impl Sim {
         (node as u16, shard as u16)
     }
 
-    fn ticket(&mut self, (node, shard, conn): check::Conn, waits: Waits) -> (Ticket, u32) {
-        let _ = node;
+    /// Executes one of the possible steps; returns whether there was any.
+    fn take_one(&mut self) -> bool {
+        let steps = self.net.in_flight();
+        if !steps.is_empty() {
+            let at = self.net.rng.below(steps.len());
+            self.net.take(steps[at]);
+        }
+        !steps.is_empty()
+    }
+
+    fn ticket(&mut self, (_, shard, conn): check::Conn, waits: Waits) -> (Ticket, u32) {
         self.slots += 1;
         let slot = self.slots;
         self.net.model.waiting.insert(slot, waits);
         (Ticket { shard: ShardId(shard), asker: Asker::Client { conn: key(conn), slot } }, slot)
+    }
+
+    /// The result of a request, if it was answered at once.
+    fn at_once<T>(&mut self, slot: u32, outcome: Outcome<T>) -> Option<T> {
+        let Outcome::Now(result) = outcome else { return None };
+        self.net.model.waiting.remove(&slot);
+        Some(result)
     }
 
     fn publish_somewhere(&mut self) {
@@ -242,14 +245,14 @@ impl Sim {
             };
             broker.publish(ticket, draft, now, world)
         });
-        if let Outcome::Now(outcome) = outcome {
-            self.net.model.waiting.remove(&slot);
+        if let Some(outcome) = self.at_once(slot, outcome) {
             self.net.model.published(id, outcome);
         }
         id
     }
 
-    fn subscribe_somewhere(&mut self) {
+    /// A subscription that may exist already.
+    fn some_subscription(&mut self) -> SubKey {
         let (node, shard) = self.somewhere();
         let conn = (node, shard, self.net.rng.below(CONNS as usize) as u32);
         let by_pattern = self.net.rng.percent(15);
@@ -257,25 +260,20 @@ impl Sim {
             true => PATTERNS[self.net.rng.below(PATTERNS.len())],
             false => TOPICS[self.net.rng.below(TOPICS.len())],
         };
-        let sub: SubKey = (conn, by_pattern, name.to_owned());
-        if self.net.model.subs.contains_key(&sub) {
-            return;
+        (conn, by_pattern, name.to_owned())
+    }
+
+    fn subscribe_somewhere(&mut self) {
+        let sub = self.some_subscription();
+        let (conn, by_pattern) = (sub.0, sub.1);
+        let remembers = !sub.2.contains("e:");
+        if self.subscribe_to(sub, |sim| sim.some_start(remembers)) && !by_pattern {
+            self.drain(conn);
         }
-        self.net.model.subs.insert(sub.clone(), check::Sub::default());
-        let (ticket, slot) = self.ticket(conn, Waits::Subscribe(sub.clone()));
-        if by_pattern {
-            let outcome = self.net.act(node, shard, |broker, world, _| {
-                broker.subscribe_pattern(ticket, key(conn.2), name.as_bytes(), world)
-            });
-            if let Outcome::Now(held) = outcome {
-                self.net.model.waiting.remove(&slot);
-                assert!(held.is_ok(), "patterns are short and few");
-                self.net.model.held(&sub);
-            }
-            return;
-        }
-        let remembers = !name.contains("e:");
-        let start = match self.net.rng.below(if remembers { 6 } else { 1 }) {
+    }
+
+    fn some_start(&mut self, remembers: bool) -> Start {
+        match self.net.rng.below(if remembers { 6 } else { 1 }) {
             0..3 => Start::Live,
             3 => Start::Last(self.net.rng.below(5) as u64),
             4 => Start::Since(self.net.now.wall_us.saturating_sub(200_000)),
@@ -284,16 +282,44 @@ impl Sim {
                 let epoch = hubsub_types::Epoch(((node + 1) << 32) + self.net.rng.below(4) as u64);
                 Start::After(Position { epoch, seq: Seq(self.net.rng.below(10) as u64) })
             }
-        };
-        let wish = Wish { topic: name.as_bytes(), namespace: Namespace::Global, start };
+        }
+    }
+
+    /// Adds a subscription unless it exists; returns whether it did not. One to a topic begins at `start`.
+    fn subscribe_to(&mut self, sub: SubKey, start: impl FnOnce(&mut Sim) -> Start) -> bool {
+        if self.net.model.subs.contains_key(&sub) {
+            return false;
+        }
+        if sub.1 {
+            self.hold_pattern(sub, check::Sub::default());
+            return true;
+        }
+        self.net.model.subs.insert(sub.clone(), check::Sub::default());
+        let (ticket, slot) = self.ticket(sub.0, Waits::Subscribe(sub.clone()));
+        let start = start(self);
+        let ((node, shard, conn), _, topic) = &sub;
+        let wish = Wish { topic: topic.as_bytes(), namespace: Namespace::Global, start };
         let outcome = self
             .net
-            .act(node, shard, |broker, world, now| broker.subscribe(ticket, key(conn.2), wish, now, world));
-        if let Outcome::Now(attached) = outcome {
-            self.net.model.waiting.remove(&slot);
+            .act(*node, *shard, |broker, world, now| broker.subscribe(ticket, key(*conn), wish, now, world));
+        if let Some(attached) = self.at_once(slot, outcome) {
             self.net.model.attached(&sub, attached);
         }
-        self.drain(conn);
+        true
+    }
+
+    /// Adds a subscription to a pattern, with the state `seen`.
+    fn hold_pattern(&mut self, sub: SubKey, seen: check::Sub) {
+        self.net.model.subs.insert(sub.clone(), seen);
+        let (ticket, slot) = self.ticket(sub.0, Waits::Subscribe(sub.clone()));
+        let ((node, shard, conn), _, pattern) = &sub;
+        let outcome = self.net.act(*node, *shard, |broker, world, _| {
+            broker.subscribe_pattern(ticket, key(*conn), pattern.as_bytes(), world)
+        });
+        if let Some(held) = self.at_once(slot, outcome) {
+            assert!(held.is_ok(), "patterns are short and few");
+            self.net.model.held(&sub);
+        }
     }
 
     fn unsubscribe_somewhere(&mut self) {
@@ -330,9 +356,7 @@ impl Sim {
             let outcome = self.net.act(node, shard, |broker, world, now| {
                 broker.subscribers(ticket, Namespace::Global, topic.as_bytes(), now, world)
             });
-            if let Outcome::Now(_) = outcome {
-                self.net.model.waiting.remove(&slot);
-            }
+            let _ = self.at_once(slot, outcome);
             return;
         }
         let room = room_of(topic).into_bytes();

@@ -4,7 +4,6 @@ use hubsub_route::{Found, HubLogRead, HubRange, LogRead, Namespace, Recalled, Re
 use hubsub_types::{Position, Seq};
 use std::sync::Arc;
 
-/// A record and its room.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub room: Vec<u8>,
@@ -15,7 +14,6 @@ pub struct Entry {
 pub struct Log {
     /// By offset, from 1.
     pub entries: Vec<Entry>,
-    /// Number of safe records.
     pub safe: usize,
 }
 
@@ -31,13 +29,11 @@ impl Log {
         self.of_room(room).last().map(|(offset, last)| Recalled { position: last.position, offset })
     }
 
-    /// Whether it can answer a request.
     #[must_use]
     pub fn knows(&self, read: &LogRead) -> bool {
         read.through as usize <= self.safe
     }
 
-    /// Whether it can answer a request for a whole hub.
     #[must_use]
     pub fn knows_of_hub(&self, asked: &HubLogRead) -> bool {
         asked.read.next as usize <= self.safe
@@ -59,7 +55,6 @@ impl Log {
         range
     }
 
-    /// Answers a request for a room.
     #[must_use]
     pub fn find(&self, read: &LogRead) -> Found {
         let fits = |record: &Record| {

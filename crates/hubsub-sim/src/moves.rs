@@ -3,7 +3,7 @@
 //! notified later.
 
 use crate::Sim;
-use crate::net::{Mail, Net};
+use crate::net::Net;
 use hubsub_route::places::Change;
 use hubsub_types::class::ClassIndex;
 use std::sync::Arc;
@@ -38,11 +38,7 @@ impl Net {
         let Some((class, room, hub)) = at.moves.pop_front() else { return };
         let change = at.hubs.placement.move_room(class, &room, hub).expect("there are few rooms");
         self.moves += u64::from(change.before != change.after);
-        let placed: Placed = [(room, change)].into();
-        for shard in 0..at.brokers.len() as u16 {
-            let mail = Mail::Placed(class, Arc::clone(&placed));
-            at.mail.entry((CONTROL, shard)).or_default().push_back(mail);
-        }
+        self.tell_change(node, class, room, change);
     }
 }
 

@@ -13,19 +13,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 pub struct Net {
-    /// Random numbers from the seed.
     pub rng: Rng,
     pub nodes: Vec<Node>,
     /// By pair, the lower node first, and link number.
     pub links: BTreeMap<(u16, u16, u16), Link>,
     pub hubs: Vec<HubEntry>,
-    /// Virtual time of the run.
     pub now: Now,
     pub model: Model,
     pub classes: Arc<ClassTable>,
-    /// Room moves that nodes learned of.
     pub moves: u64,
-    /// Room records, and the removal in progress.
     pub records: forget::Records,
 }
 
@@ -91,7 +87,6 @@ impl Net {
         net
     }
 
-    /// Number of links between a pair of nodes.
     #[must_use]
     pub fn link_count(&self, a: u16, b: u16) -> u16 {
         let shards = |node: u16| self.nodes[usize::from(node)].brokers.len() as u16;
@@ -145,7 +140,6 @@ impl Net {
 
     // -- messages in flight --
 
-    /// All possible next steps.
     #[must_use]
     pub fn in_flight(&self) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -358,7 +352,6 @@ impl Net {
     }
 }
 
-/// A possible next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Mail of a node, from a shard to a shard.
@@ -367,20 +360,16 @@ pub enum Step {
     Frame(u16, u16, u16, usize),
     /// A node notices that its link to another is down.
     Down(u16, u16, u16),
-    /// A node receives a route.
     Route(u16, HubId),
-    /// A node receives a room move.
     Move(u16),
     /// A node's control plane receives a room record.
     Record(u16),
     /// It handles a lookup, or asks the controller.
     Ask(u16),
-    /// It receives the controller's answer.
     Answer(u16),
     /// The controller continues the removal of a room record.
     Forget,
     /// A log of a shard makes one more record safe.
     Log(u16, u16),
-    /// A log answers a request.
     Found(u16, u16),
 }

@@ -22,7 +22,6 @@ pub const CONNS: u32 = 2;
 /// Index of the connection that follows hubs, as a session does.
 pub const FOLLOWER: u32 = CONNS;
 
-/// Mail for a shard.
 pub enum Mail {
     /// From another shard's broker.
     Broker(Msg),
@@ -30,9 +29,7 @@ pub enum Mail {
     Up(u16, u16, u16, u64),
     /// A link is down: node, link.
     Down(u16, u16),
-    /// A message from a node.
     Node(u16, NodeMessage),
-    /// A route of a hub.
     Route(HubId, Term, Leader),
     /// A room of a class was moved.
     Placed(ClassIndex, moves::Placed),
@@ -40,7 +37,6 @@ pub enum Mail {
     Absent(Box<[u8]>),
 }
 
-/// A node: one process with several shards.
 pub struct Node {
     pub brokers: Vec<Broker>,
     pub worlds: Vec<World>,
@@ -48,20 +44,16 @@ pub struct Node {
     pub mail: BTreeMap<(u16, u16), VecDeque<Mail>>,
     /// Routes that the node has not received yet, in order for each hub.
     pub routes: BTreeMap<HubId, VecDeque<(Term, Option<u16>)>>,
-    /// Its hubs, and the placement of rooms.
     pub hubs: Arc<Hubs>,
     /// Room moves that it has not received yet.
     pub moves: VecDeque<moves::Move>,
-    /// Its control plane's view of room records.
     pub view: forget::View,
 }
 
-/// A link between two nodes.
 #[derive(Default)]
 pub struct Link {
     /// Number of times that it was up; 0: never.
     pub session: u64,
-    /// Whether it is up.
     pub is_up: bool,
     /// Nodes of the pair that have not noticed yet that it is down.
     pub unheard: BTreeSet<u16>,

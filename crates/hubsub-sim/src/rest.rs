@@ -25,15 +25,10 @@ impl Sim {
     /// Executes all possible steps; returns whether there were any.
     fn take_all(&mut self) -> bool {
         let mut is_busy = false;
-        loop {
-            let steps = self.net.in_flight();
-            if steps.is_empty() || self.net.model.failure.is_some() {
-                return is_busy;
-            }
+        while self.net.model.failure.is_none() && self.take_one() {
             is_busy = true;
-            let at = self.net.rng.below(steps.len());
-            self.net.take(steps[at]);
         }
+        is_busy
     }
 
     /// No process has a leader lease for longer than the timeout of a publish: each publish must be answered.

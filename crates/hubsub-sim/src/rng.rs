@@ -1,6 +1,5 @@
 //! Seeded random numbers, the same on every machine.
 
-/// The random number generator SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

@@ -14,24 +14,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Clone, Debug)]
 pub enum Saw {
     /// A record, by a pattern or by its topic.
-    Record {
-        /// The pattern, if by one.
-        pattern: Option<String>,
-        topic: String,
-        position: Position,
-        /// Number of the publish.
-        id: u32,
-    },
+    Record { pattern: Option<String>, topic: String, position: Position, id: u32 },
     /// A record, delivered to a member of a group.
     Given {
         /// The broker's name of the group.
         group: Vec<u8>,
         topic: String,
         position: Position,
-        /// Number of the publish.
         id: u32,
     },
-    /// A notice that records are missing.
     Gap {
         topic: String,
         from: Position,
@@ -42,10 +33,8 @@ pub enum Saw {
     Squeezed { topic: String },
 }
 
-/// A visible effect of a broker.
 #[derive(Clone, Debug)]
 pub enum Did {
-    /// An event for a connection.
     Saw(u32, Saw),
     Answer(Asker, Answer),
     /// The answer to a history request, by its number.
@@ -54,33 +43,23 @@ pub enum Did {
 
 #[derive(Default)]
 pub struct World {
-    /// Messages for other shards.
     pub sent: Vec<(ShardId, Msg)>,
-    /// Messages for other nodes.
     pub frames: Vec<(NodeId, HubId, NodeMessage)>,
-    /// Events and answers, in order.
     pub did: Vec<Did>,
     /// Connections whose output is full.
     pub full: BTreeSet<u32>,
-    /// Shards that are overloaded.
     pub congested: BTreeSet<u16>,
     /// Links that are up as far as this shard knows, by node and number, with their session.
     pub reach: BTreeMap<(u16, u16), u64>,
-    /// Number of links per node.
     pub links: BTreeMap<u16, u16>,
-    /// Links that are blocked.
     pub shut: BTreeSet<(u16, u16)>,
     /// Hubs without a log for which this process has no leader lease, even if their routes name it.
     pub without_lead: BTreeSet<HubId>,
     /// Hubs that this process has given up, and the last term in which it did.
     pub gave_up: BTreeMap<HubId, Term>,
-    /// Logs of this shard's hubs.
     pub logs: BTreeMap<HubId, Log>,
-    /// Pending requests to logs for a room.
     pub asked: VecDeque<LogRead>,
-    /// Pending requests to logs for a whole hub.
     pub hub_asked: VecDeque<HubLogRead>,
-    /// Connections that are to be closed.
     pub closed: Vec<u32>,
     /// Rooms to look up, and whether each gets a place if it has none.
     pub missed: Vec<(ClassIndex, Box<[u8]>, bool)>,

@@ -7,8 +7,8 @@
 use super::schema::{self, Column};
 use super::text::{append_lossy, append_name};
 use super::{COLUMNS, Shape};
-use crate::LogError;
 use crate::record::{Record, decode_headers};
+use crate::{LogError, Result};
 use arrow_array::types::{BinaryType, ByteArrayType, Utf8Type};
 use arrow_array::{
     ArrayRef, GenericByteArray, Int32Array, Int64Array, MapArray, RecordBatch, RecordBatchOptions,
@@ -32,7 +32,6 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Its bytes, buffer by buffer.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.buffers.iter().map(Buffer::as_slice)
     }
@@ -82,7 +81,6 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder of an empty stream.
     #[must_use]
     pub fn new(mut shape: Shape) -> Encoder {
         shape.columns.sort_unstable();
@@ -101,7 +99,6 @@ impl Encoder {
         self.rows.push(record, self.shape.device.as_deref());
     }
 
-    /// Rows that `take` would return.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows.count
@@ -117,7 +114,7 @@ impl Encoder {
     ///
     /// # Errors
     /// They exceed Arrow's 32-bit offsets.
-    pub fn take(&mut self) -> Result<Chunk, LogError> {
+    pub fn take(&mut self) -> Result<Chunk> {
         let count = self.rows.count;
         let sizes = self.rows.sizes();
         self.before = Sizes {
@@ -137,7 +134,7 @@ impl Encoder {
     ///
     /// # Errors
     /// As for `take`.
-    pub fn finish(mut self) -> Result<Chunk, LogError> {
+    pub fn finish(mut self) -> Result<Chunk> {
         let mut chunk = if self.rows() > 0 { self.take()? } else { Chunk::default() };
         let cannot = |e: ArrowError| LogError::io("cannot encode records", std::io::Error::other(e));
         chunk.buffers.extend(self.stream.finish().map_err(cannot)?);
@@ -145,7 +142,6 @@ impl Encoder {
     }
 }
 
-/// Capacities for the buffers of a batch.
 #[derive(Clone, Copy, Default)]
 struct Sizes {
     rows: usize,
@@ -216,23 +212,20 @@ impl Rows {
         self.count += 1;
         // The log's 64-bit numbers fit into 63 bits: offsets and seqs count from 1, and the high half of an
         // epoch is a time in seconds.
+        let numbers = [
+            (Column::Term, &mut self.term, record.term),
+            (Column::Offset, &mut self.offset, record.offset),
+            (Column::Epoch, &mut self.epoch, record.epoch),
+            (Column::Seq, &mut self.seq, record.seq),
+            (Column::Timestamp, &mut self.timestamp, record.timestamp_us),
+        ];
+        for (column, values, value) in numbers {
+            if self.wanted[column as usize] {
+                values.push(value as i64);
+            }
+        }
         if self.wants(Column::Hub) {
             self.hub.push(record.hub.0 as i32);
-        }
-        if self.wants(Column::Term) {
-            self.term.push(record.term as i64);
-        }
-        if self.wants(Column::Offset) {
-            self.offset.push(record.offset as i64);
-        }
-        if self.wants(Column::Epoch) {
-            self.epoch.push(record.epoch as i64);
-        }
-        if self.wants(Column::Seq) {
-            self.seq.push(record.seq as i64);
-        }
-        if self.wants(Column::Timestamp) {
-            self.timestamp.push(record.timestamp_us as i64);
         }
         if self.wants(Column::Room) {
             self.room.push(|bytes| append_name(bytes, record.room));
@@ -260,7 +253,6 @@ impl Rows {
         }
     }
 
-    /// Bytes of variable-length columns.
     fn bytes(&self) -> usize {
         let names = [&self.room, &self.topic, &self.publisher, &self.device];
         let texts = names.into_iter().chain([&self.keys, &self.values, &self.payload]);
@@ -304,7 +296,6 @@ fn headers(ends: Vec<i32>, keys: Texts, values: Texts) -> MapArray {
     MapArray::new(Arc::new(schema::entries()), ends, pairs, None, false)
 }
 
-/// A column of text or bytes.
 struct Texts {
     bytes: Vec<u8>,
     /// End of each value, after a first 0.

@@ -7,25 +7,17 @@ use std::sync::Arc;
 /// A record passes if it meets every condition; an empty list, and none, are no condition.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// In one of these rooms.
     pub rooms: Vec<Vec<u8>>,
-    /// In a room whose name has this prefix.
     pub room_prefix: Vec<u8>,
-    /// In a room that matches one of these.
     pub room_patterns: Vec<Matcher>,
-    /// With one of these topics.
     pub topics: Vec<Vec<u8>>,
-    /// With a topic that has this prefix.
     pub topic_prefix: Vec<u8>,
-    /// With a topic that matches one of these.
     pub topic_filters: Vec<Matcher>,
     /// Of one of these devices, as `device` extracts them.
     pub devices: Vec<Vec<u8>>,
     /// Extracts a topic's device, as the hub's class configures it.
     pub device: Option<Arc<DeviceTemplate>>,
-    /// With this timestamp or a later one.
     pub since_us: u64,
-    /// With an earlier timestamp than this.
     pub until_us: Option<u64>,
 }
 

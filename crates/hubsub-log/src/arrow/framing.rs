@@ -25,7 +25,6 @@ enum State {
     Head(usize),
     /// Next: this many more bytes of body.
     Body(usize),
-    /// The end-of-stream mark arrived.
     End,
 }
 
@@ -41,12 +40,10 @@ impl Framing {
         Framing { state: State::Prefix, part: Vec::new() }
     }
 
-    /// Whether the stream has ended.
     pub fn is_at_end(&self) -> bool {
         matches!(self.state, State::End)
     }
 
-    /// Checks the next bytes.
     ///
     /// # Errors
     /// The decoder must not see these bytes.

@@ -33,7 +33,6 @@ pub struct Scan {
     pub shape: Shape,
 }
 
-/// How records are encoded.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Requested columns in any order; they are encoded in the canonical one.
@@ -42,7 +41,6 @@ pub struct Shape {
     pub device: Option<Arc<DeviceTemplate>>,
     /// Whether the buffers of a batch are compressed, as LZ4 frames.
     pub is_compressed: bool,
-    /// Maximum rows of a batch.
     pub batch_rows: usize,
     /// A batch ends with the record that reaches this many bytes of names, headers and payloads.
     pub batch_bytes: usize,

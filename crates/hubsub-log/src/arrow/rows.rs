@@ -27,10 +27,8 @@ pub const CHUNK_BYTES: usize = 256 * 1024;
 const FORMAT: u8 = 1;
 const HEAD: usize = 5;
 
-/// A row to publish.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row<'a> {
-    /// Topic to publish to.
     pub topic: &'a [u8],
     pub payload: &'a [u8],
     /// Empty if the row has none.
@@ -42,45 +40,24 @@ pub struct Row<'a> {
 #[derive(Debug, Default)]
 pub struct RowChunk {
     pub rows: u32,
-    /// Encoded as the module describes.
     pub bytes: Vec<u8>,
 }
 
-/// Why a stream of rows was rejected.
 #[derive(Debug, Error)]
 pub enum RowError {
     /// The bytes are no Arrow IPC stream, or end early.
     #[error("this is no whole Arrow IPC stream ({0})")]
     Stream(String),
-    /// A required column is missing.
     #[error("there is no column: {0}")]
     NoColumn(&'static str),
-    /// A column has the wrong type.
     #[error("column {name} is {found}, it should be: {wanted}")]
-    Column {
-        name: &'static str,
-        /// Type of the column.
-        found: String,
-        /// The types that the column may have.
-        wanted: &'static str,
-    },
-    /// A column that rows do not have.
+    Column { name: &'static str, found: String, wanted: &'static str },
     #[error("rows have no such column: {0}")]
     Strange(String),
-    /// A required value is null.
     #[error("row {row} has no {column}")]
-    Null {
-        /// Index in the stream, from 0.
-        row: u64,
-        column: &'static str,
-    },
-    /// The caller's check rejected a row.
+    Null { row: u64, column: &'static str },
     #[error("row {row}")]
-    Refused {
-        /// Index in the stream, from 0.
-        row: u64,
-        reason: hubsub_types::ErrorCode,
-    },
+    Refused { row: u64, reason: hubsub_types::ErrorCode },
 }
 
 pub struct RowReader {
@@ -88,7 +65,6 @@ pub struct RowReader {
     decoder: StreamDecoder,
     /// The topic of all rows, if they have no column for it.
     topic: Option<Vec<u8>>,
-    /// Default for rows without one.
     publisher: String,
     is_checked: bool,
     rows: u64,
@@ -114,7 +90,6 @@ impl RowReader {
         }
     }
 
-    /// Number of rows so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
@@ -234,7 +209,6 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A column of bytes or text.
 enum Texts<'a> {
     Text(&'a arrow_array::StringArray),
     LargeText(&'a arrow_array::LargeStringArray),

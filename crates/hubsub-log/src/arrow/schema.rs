@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 macro_rules! columns {
     ($($name:ident = ($text:literal, $kind:ident);)+) => {
-        /// A column of records.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         #[repr(u8)]
         pub enum Column { $($name,)+ }

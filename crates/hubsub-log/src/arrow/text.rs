@@ -1,7 +1,6 @@
 //! Encodes names as text by the rule of `python/hubsub/names.py`: valid UTF-8 is unchanged, any other byte
 //! becomes `%XX`, and so does a `%` that two hex digits follow. So every name decodes to its original bytes.
 
-/// Appends a name as text.
 pub fn append_name(out: &mut Vec<u8>, name: &[u8]) {
     if is_plain(name) {
         out.extend_from_slice(name);

@@ -2,7 +2,7 @@
 
 use super::retention::{Retention, Span, Verdict};
 use super::{Chain, ChainOptions, Open, Sealed, entry};
-use crate::LogError;
+use crate::error::Context;
 use crate::files::Part;
 use crate::index::{self, Item, Run, RunBuilder, Sample};
 use crate::manifest::SegmentEntry;
@@ -10,6 +10,7 @@ use crate::record::{self, Kind, Record};
 use crate::rooms::{Last, RoomHash, RoomTable};
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
+use crate::{LogError, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,9 +23,7 @@ pub struct Appender<S: Storage> {
     file: Arc<S::File>,
     /// Whether `file` has unsynced bytes.
     is_dirty: bool,
-    /// Sealed segments with unsynced bytes.
     unsynced: Vec<Arc<S::File>>,
-    /// Records that are not written yet.
     pending: Vec<u8>,
     /// Offset of the record after `pending`.
     next: u64,
@@ -51,13 +50,11 @@ impl<S: Storage> Appender<S> {
         }
     }
 
-    /// Offset after the last pushed record.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Bytes that are not written yet.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.pending.len()
@@ -68,7 +65,7 @@ impl<S: Storage> Appender<S> {
     /// # Errors
     /// [`LogError::Full`]: the rest is retained for a retry. Others: the same, but a retry is unlikely to
     /// succeed.
-    pub fn flush(&mut self) -> Result<(), LogError> {
+    pub fn flush(&mut self) -> Result<()> {
         let mut done = 0;
         let outcome = self.flush_counting(&mut done);
         self.chain.flush_names();
@@ -79,7 +76,7 @@ impl<S: Storage> Appender<S> {
         outcome
     }
 
-    fn flush_counting(&mut self, done: &mut usize) -> Result<(), LogError> {
+    fn flush_counting(&mut self, done: &mut usize) -> Result<()> {
         while *done < self.pending.len() {
             let end = self.chain.read_state().open.end;
             if end >= self.options.segment_bytes {
@@ -88,7 +85,7 @@ impl<S: Storage> Appender<S> {
             }
             let n = self.part(*done, end);
             let part = &self.pending[*done..*done + n];
-            self.file.write_all_at(part, end).map_err(|e| LogError::storage("cannot write a segment", e))?;
+            self.file.write_all_at(part, end).storage("cannot write a segment")?;
             self.is_dirty = true;
             let is_run_full = self.chain.written(part, self.options.run_bytes);
             *done += n;
@@ -123,7 +120,7 @@ impl<S: Storage> Appender<S> {
     }
 
     /// Writes the run in memory to the runs file of the open segment.
-    fn write_run(&mut self) -> Result<(), LogError> {
+    fn write_run(&mut self) -> Result<()> {
         // No lock is held during disk I/O: until the run is in the file, readers use the one in memory, to
         // which only this thread adds.
         let (name, at, bytes) = {
@@ -135,16 +132,14 @@ impl<S: Storage> Appender<S> {
         Ok(())
     }
 
-    /// Seals the open segment and begins another.
-    fn seal(&mut self) -> Result<(), LogError> {
+    fn seal(&mut self) -> Result<()> {
         self.write_run()?;
         let chain = Arc::clone(&self.chain);
         let (name, next, runs) = {
             let open = &chain.read_state().open;
             (open.name, open.next, open.runs.clone())
         };
-        let merged = index::merge(&*chain.file(name, Part::Runs)?, &runs)
-            .map_err(|e| LogError::io("cannot read an index", e))?;
+        let merged = index::merge(&*chain.file(name, Part::Runs)?, &runs).io("cannot read an index")?;
         let index = chain.store_index(name, &merged)?;
         let file = create(&chain, Name::written(next))?;
         let mut state = chain.write_state();
@@ -165,12 +160,12 @@ impl<S: Storage> Appender<S> {
     ///
     /// # Errors
     /// It is unknown which bytes reached the disk.
-    pub fn sync(&mut self) -> Result<(), LogError> {
-        let sync = |file: &S::File| file.sync().map_err(|e| LogError::io("cannot sync a segment", e));
+    pub fn sync(&mut self) -> Result<()> {
+        let sync = |file: &S::File| file.sync().io("cannot sync a segment");
         if !self.unsynced.is_empty() || self.is_dirty {
             let directory = segment::directory(self.chain.hub);
             let storage = self.chain.files.storage();
-            storage.sync_directory(&directory).map_err(|e| LogError::io("cannot sync a directory", e))?;
+            storage.sync_directory(&directory).io("cannot sync a directory")?;
         }
         self.unsynced.iter().try_for_each(|file| sync(file))?;
         self.unsynced.clear();
@@ -219,12 +214,8 @@ impl<S: Storage> Appender<S> {
         (retired, verdict)
     }
 
-    /// Removes the files of retired segments.
     pub fn unlink(&self, retired: &[Name]) {
-        for &name in retired {
-            self.chain.unlink(name, Part::Segment);
-            self.chain.unlink(name, Part::Index);
-        }
+        retired.iter().for_each(|&name| self.chain.unlink_segment(name));
     }
 }
 
@@ -233,21 +224,18 @@ impl<S: Storage> Chain<S> {
     fn written(&self, records: &[u8], run_bytes: u64) -> bool {
         let mut state = self.write_state();
         let open = &mut state.open;
-        let mut at = 0;
-        while at < records.len() {
-            let (record, len) = record::parse(&records[at..]).expect("whole records were pushed");
+        for (record, bytes) in record::all(records) {
             if note(self.identity, &self.rooms, open, &record, open.end) {
                 self.names.push(record.room);
             }
-            open.end += len as u64;
-            at += len;
+            open.end += bytes.len() as u64;
         }
         self.next.store(open.next, Ordering::Release);
         open.end - open.run_start >= run_bytes
     }
 
     /// Writes a segment's run in memory to its runs file.
-    pub(super) fn write_run(&self, open: &mut Open) -> Result<(), LogError> {
+    pub(super) fn write_run(&self, open: &mut Open) -> Result<()> {
         if let Some(run) = self.store_run(open.name, open.runs_bytes, open.run.encode())? {
             open.took_run(run);
         }
@@ -255,13 +243,13 @@ impl<S: Storage> Chain<S> {
     }
 
     /// Writes an encoded run at a position of the runs file; none if it is empty.
-    fn store_run(&self, name: Name, at: u64, bytes: Vec<u8>) -> Result<Option<Run>, LogError> {
+    fn store_run(&self, name: Name, at: u64, bytes: Vec<u8>) -> Result<Option<Run>> {
         if bytes.is_empty() {
             return Ok(None);
         }
         let file = self.file(name, Part::Runs)?;
         let written = file.write_all_at(&bytes, at).and_then(|()| Run::open(&*file, at));
-        written.map(Some).map_err(|e| LogError::storage("cannot write an index", e))
+        written.map(Some).storage("cannot write an index")
     }
 }
 
@@ -307,7 +295,6 @@ impl Open {
         self.run_start = self.end;
     }
 
-    /// A segment without records.
     pub(super) fn at(name: Name) -> Open {
         Open {
             name,
@@ -321,7 +308,7 @@ impl Open {
 
 /// Creates the files of a new segment. Existing files of that name are left from before a crash, after the
 /// last checkpoint.
-pub(super) fn create<S: Storage>(chain: &Chain<S>, name: Name) -> Result<Arc<S::File>, LogError> {
+pub(super) fn create<S: Storage>(chain: &Chain<S>, name: Name) -> Result<Arc<S::File>> {
     let create = |part| {
         chain.unlink(name, part);
         chain.files.storage().create(&segment::path(chain.hub, name, part))

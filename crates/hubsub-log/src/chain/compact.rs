@@ -1,30 +1,26 @@
-//! Compaction by key, of a hub that keeps the latest: removes records that a later record of the same key
-//! replaces. The key is the pair of room and topic.
+//! Compaction by key (room and topic), of a hub that keeps the latest: removes records that a later record of
+//! the same key replaces (`docs/log-format.md`).
 //!
 //! A pass covers sealed segments, from the oldest on, in two phases, as Kafka's log cleaner does
 //! (`LogCleaner`, `SkimpyOffsetMap`). First it *maps* the records since the previous pass: for each key the
-//! offset of its last record. Then it *copies* all segments, including those of earlier passes, without
-//! records for which the map has a later one. A copy continues with the next segment while it is shorter than
-//! half a segment.
+//! offset of its last record. Then it *copies* all segments without records for which the map has a later one.
+//! A copy continues with the next segment while it is shorter than half a segment.
 //!
 //! Invariants
 //! - Copies replace their segments from the oldest on. So a tombstone is removed after all records that it
-//!   hides, even across power failures.
-//! - A tombstone is removed only after no older record of its key has existed for the retention time of
-//!   tombstones: a reader that has seen the value has had that time to read the tombstone (the point of
-//!   Kafka's KIP-534; the record's own age does not show this).
-//! - A room's last record, which has its seq, stays while the room has others. With the last of them the room
-//!   is removed; recreated, it has a new epoch.
+//!   hides, even across power failures, and only once no older record of its key has existed for the retention
+//!   time of tombstones (the point of Kafka's KIP-534; the record's own age does not show this).
 //! - Records that replace others are in sealed segments that the manifest lists.
 
 use super::{Chain, ChainOptions, Open, Sealed};
-use crate::LogError;
+use crate::error::Context;
 use crate::files::Part;
 use crate::manifest::{Compacted, SegmentEntry};
 use crate::record::{Kind, Record};
 use crate::rooms::{RoomHash, RoomTable};
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
+use crate::{LogError, Result};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -32,18 +28,15 @@ use std::sync::Arc;
 
 const READ_BYTES: usize = 256 * 1024;
 
-/// Bytes of copied records per write.
 const WRITE_BYTES: usize = 256 * 1024;
 
 /// Number of pass times recorded within the retention time of tombstones.
 const SETTLED_MAX: u64 = 8;
 
-/// Limits of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Minimum retention of tombstones, in µs.
     pub tombstone_us: u64,
-    /// Maximum number of keys in the map.
     pub keys_max: usize,
 }
 
@@ -77,25 +70,19 @@ pub struct Pass<S: Storage> {
     buffer: Vec<u8>,
 }
 
-/// The copy of a group of segments.
 struct Copied<F> {
     file: F,
     /// Number of segments copied completely.
     count: usize,
     /// The new segment with its index.
     open: Open,
-    /// Records that are not written yet.
     pending: Vec<u8>,
     forgotten: Vec<(RoomHash, u64)>,
 }
 
-/// Result of a turn.
 pub enum Turn {
-    /// The budget is used up.
     Paused,
-    /// A copy is ready to replace its segments.
     Copied(Replacement),
-    /// The pass is complete.
     Done,
 }
 
@@ -108,12 +95,10 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Names of the segments that it replaces.
     pub fn old(&self) -> Vec<Name> {
         self.old.iter().map(|segment| segment.name).collect()
     }
 
-    /// Its entry in the manifest.
     #[must_use]
     pub fn entry(&self) -> SegmentEntry {
         self.new.entry()
@@ -134,7 +119,7 @@ impl<S: Storage> Pass<S> {
         let (mut segments, mut behind, mut bytes, mut new_bytes) = (Vec::new(), 0, 0, 0);
         let state = chain.read_state();
         for (i, &segment) in state.sealed.iter().enumerate() {
-            let next = state.sealed.get(i + 1).map_or(state.open.name.first, |s| s.name.first);
+            let next = state.behind(i);
             if next > listed.min(hold) {
                 break;
             }
@@ -169,7 +154,6 @@ impl<S: Storage> Pass<S> {
         })
     }
 
-    /// Offset after the segments of this pass.
     pub fn behind(&self) -> u64 {
         self.behind
     }
@@ -178,7 +162,7 @@ impl<S: Storage> Pass<S> {
     ///
     /// # Errors
     /// The pass cannot continue; the chain is unchanged. `discard` the pass.
-    pub fn turn(&mut self, budget_bytes: &mut u64) -> Result<Turn, LogError> {
+    pub fn turn(&mut self, budget_bytes: &mut u64) -> Result<Turn> {
         while *budget_bytes > 0 {
             if !self.is_mapped {
                 self.map(budget_bytes)?;
@@ -210,8 +194,7 @@ impl<S: Storage> Pass<S> {
     /// Removes a copy that did not replace its segments.
     pub fn discard(self) {
         if let Some(Copied { open, .. }) = self.copy {
-            self.chain.unlink(open.name, Part::Segment);
-            self.chain.unlink(open.name, Part::Index);
+            self.chain.unlink_segment(open.name);
         }
     }
 
@@ -220,12 +203,12 @@ impl<S: Storage> Pass<S> {
     fn read(
         &mut self,
         budget_bytes: &mut u64,
-        mut take: impl FnMut(&mut Self, &Record<'_>, &[u8]) -> Result<(), LogError>,
-    ) -> Result<(), LogError> {
+        mut take: impl FnMut(&mut Self, &Record<'_>, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let Sealed { name, bytes, .. } = self.segments[self.segment];
         let chain = Arc::clone(&self.chain);
         let unreadable = |at, e| match e {
-            LogError::Io { source, .. } => chain.damaged(name, at, &source.to_string()),
+            LogError::Io { source, .. } => chain.damaged(name, at, source.to_string()),
             e => e,
         };
         let file = chain.file(name, Part::Segment).map_err(|e| unreadable(0, e))?;
@@ -249,7 +232,7 @@ impl<S: Storage> Pass<S> {
         self.at >= self.segments[self.segment].bytes
     }
 
-    fn map(&mut self, budget_bytes: &mut u64) -> Result<(), LogError> {
+    fn map(&mut self, budget_bytes: &mut u64) -> Result<()> {
         let next = self.segments.get(self.segment + 1).map_or(self.behind, |s| s.name.first);
         if next > self.from {
             self.read(budget_bytes, |pass, record, _| {
@@ -284,7 +267,7 @@ impl<S: Storage> Pass<S> {
     }
 
     /// Begins to copy the next group of segments; returns whether there is one.
-    fn begin_copy(&mut self) -> Result<bool, LogError> {
+    fn begin_copy(&mut self) -> Result<bool> {
         let Some(first) = self.segments.get(self.segment).filter(|s| s.name.first < self.end) else {
             return Ok(false);
         };
@@ -302,7 +285,7 @@ impl<S: Storage> Pass<S> {
     }
 
     /// Continues the copy; when the group is complete, syncs it and writes its index.
-    fn copy(&mut self, budget_bytes: &mut u64) -> Result<Option<Replacement>, LogError> {
+    fn copy(&mut self, budget_bytes: &mut u64) -> Result<Option<Replacement>> {
         self.read(budget_bytes, |pass, record, bytes| pass.take(record, bytes))?;
         let is_read = self.is_read();
         let copy = self.copy.as_mut().expect("it has begun");
@@ -325,7 +308,7 @@ impl<S: Storage> Pass<S> {
         self.end_copy().map(Some)
     }
 
-    fn take(&mut self, record: &Record<'_>, bytes: &[u8]) -> Result<(), LogError> {
+    fn take(&mut self, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
         let fate = self.fate(record);
         let copy = self.copy.as_mut().expect("it has begun");
         match fate {
@@ -362,20 +345,19 @@ impl<S: Storage> Pass<S> {
         }
     }
 
-    /// Makes the copied records safe.
-    fn save(&mut self) -> Result<(), LogError> {
+    fn save(&mut self) -> Result<()> {
         let Some(copy) = &mut self.copy else { return Ok(()) };
         copy.write()?;
-        copy.file.sync().map_err(|e| LogError::storage("cannot sync a segment", e))
+        copy.file.sync().storage("cannot sync a segment")
     }
 
-    fn end_copy(&mut self) -> Result<Replacement, LogError> {
+    fn end_copy(&mut self) -> Result<Replacement> {
         let next = self.segments.get(self.segment).map_or(self.behind, |s| s.name.first);
         let copy = self.copy.as_mut().expect("it has begun");
         copy.write()?;
         let Open { name, end, first_us, .. } = copy.open;
         let head = segment::head(self.chain.identity, self.chain.hub, name, next);
-        copy.file.write_all_at(&head, 0).map_err(|e| LogError::storage("cannot write a segment", e))?;
+        copy.file.write_all_at(&head, 0).storage("cannot write a segment")?;
         copy.open.run.cover(name.first, next - 1);
         self.save()?;
         let copy = self.copy.as_mut().expect("it has begun");
@@ -414,9 +396,9 @@ impl<S: Storage> Pass<S> {
 }
 
 impl<F: StorageFile> Copied<F> {
-    fn write(&mut self) -> Result<(), LogError> {
+    fn write(&mut self) -> Result<()> {
         let written = self.file.write_all_at(&self.pending, self.open.end);
-        written.map_err(|e| LogError::storage("cannot write a segment", e))?;
+        written.storage("cannot write a segment")?;
         self.open.end += self.pending.len() as u64;
         self.pending.clear();
         Ok(())
@@ -442,9 +424,6 @@ impl<S: Storage> Chain<S> {
         state.changes += 1;
         drop(state);
         forgotten.iter().for_each(|&(room, offset)| self.rooms.remove_at(room, offset));
-        for segment in old {
-            self.unlink(segment.name, Part::Segment);
-            self.unlink(segment.name, Part::Index);
-        }
+        old.iter().for_each(|segment| self.unlink_segment(segment.name));
     }
 }

@@ -20,11 +20,11 @@ mod walk;
 pub use append::Appender;
 pub(crate) use compact::{Limits as PassLimits, Pass, Replacement, Turn};
 pub use open::{new, open};
-pub use read::{Mark, Reach};
+pub use read::Mark;
 pub use retention::{ArchiveWait, Retention, Span, Verdict};
 pub use scan::{Cursor, Pace};
 
-use crate::LogError;
+use crate::error::Context;
 use crate::files::{Files, Part};
 use crate::index::{Run, RunBuilder};
 use crate::manifest::{Keep, Lost, SegmentEntry, end_before};
@@ -32,6 +32,7 @@ use crate::names::Names;
 use crate::rooms::{RoomHash, RoomTable};
 use crate::segment::{self, Name};
 use crate::storage::{self, Storage};
+use crate::{LogError, Result};
 use hubsub_types::HubId;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -58,7 +59,6 @@ pub struct Chain<S: Storage> {
     files: Arc<Files<S>>,
     /// The last record of every room.
     pub rooms: RoomTable,
-    /// The names of the rooms.
     pub(crate) names: Names<S::File>,
     /// Never held during disk I/O, so readers do not wait for the disk.
     state: RwLock<State>,
@@ -72,7 +72,6 @@ pub struct Chain<S: Storage> {
     index_rebuilds: AtomicU64,
 }
 
-/// The part that changes as records are added and removed.
 #[derive(Debug)]
 struct State {
     /// Sorted by offset, the oldest first.
@@ -95,21 +94,17 @@ struct Sealed {
     index: Run,
 }
 
-/// The segment that is being written.
 #[derive(Debug, Default)]
 struct Open {
     name: Name,
-    /// Offset of the next record.
     next: u64,
     /// Bytes in it, including the head.
     end: u64,
-    /// Timestamps of its first and last record.
     first_us: u64,
     last_us: u64,
     /// Runs of its index in the file; the run after them is still in memory.
     runs: Vec<Run>,
     run: RunBuilder,
-    /// Size of the file of runs.
     runs_bytes: u64,
     /// Position in the segment at which the run in memory begins.
     run_start: u64,
@@ -120,10 +115,14 @@ impl State {
     fn at(open: Name, earliest: u64) -> State {
         State { sealed: Vec::new(), changes: 0, open: Open::at(open), earliest }
     }
+
+    /// First offset of the segment after a sealed one.
+    fn behind(&self, sealed: usize) -> u64 {
+        self.sealed.get(sealed + 1).map_or(self.open.name.first, |next| next.name.first)
+    }
 }
 
 impl Sealed {
-    /// Its entry in the manifest.
     fn entry(&self) -> SegmentEntry {
         entry(self.name, self.bytes)
     }
@@ -137,13 +136,10 @@ fn entry(name: Name, bytes: u64) -> SegmentEntry {
 pub struct ChainInfo {
     /// Offset of the oldest record, or of the next one if there is none.
     pub earliest: u64,
-    /// Offset of the next record.
     pub next: u64,
-    /// Bytes of all segments.
     pub bytes: u64,
     /// Number of segments, including the open one.
     pub segments: usize,
-    /// Number of rooms with records.
     pub rooms: usize,
     /// Memory of the room table and the index, in bytes.
     pub index_bytes: usize,
@@ -173,7 +169,7 @@ impl<S: Storage> Chain<S> {
         self.state.write().expect("nothing panics under this lock")
     }
 
-    fn file(&self, name: Name, part: Part) -> Result<Arc<S::File>, LogError> {
+    fn file(&self, name: Name, part: Part) -> Result<Arc<S::File>> {
         let cannot = |e| LogError::io("cannot open a segment", e);
         self.files.get(self.hub, name, part).map_err(cannot)
     }
@@ -201,11 +197,20 @@ impl<S: Storage> Chain<S> {
         self.files.forget(self.hub, name, part);
     }
 
+    fn unlink_segment(&self, name: Name) {
+        self.unlink(name, Part::Segment);
+        self.unlink(name, Part::Index);
+    }
+
+    fn damaged(&self, name: Name, at: u64, why: impl Into<String>) -> LogError {
+        LogError::damaged(segment::path(self.hub, name, Part::Segment), at, why)
+    }
+
     /// Writes the index of a sealed segment and replaces the previous one.
-    fn store_index(&self, name: Name, bytes: &[u8]) -> Result<Run, LogError> {
+    fn store_index(&self, name: Name, bytes: &[u8]) -> Result<Run> {
         let directory = segment::directory(self.hub);
         storage::replace(&**self.files.storage(), &directory, &name.file(Part::Index), bytes)
-            .map_err(|e| LogError::storage("cannot write an index", e))?;
+            .storage("cannot write an index")?;
         self.files.forget(self.hub, name, Part::Index);
         Ok(Run::of(bytes, 0).expect("a segment that is sealed has records or covers offsets"))
     }

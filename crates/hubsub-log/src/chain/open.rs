@@ -3,7 +3,7 @@
 
 use super::append::{Appender, create, note};
 use super::{Chain, ChainOptions, Open, Sealed, State};
-use crate::LogError;
+use crate::error::Context;
 use crate::files::{Files, Part};
 use crate::index::{RoomHead, Run};
 use crate::manifest::{HUB_NAME, HubEntry, Keep, Lost, SegmentEntry};
@@ -13,13 +13,13 @@ use crate::repair::DAMAGED;
 use crate::rooms::{RoomHash, RoomTable};
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
+use crate::{LogError, Result};
 use hubsub_types::HubId;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-/// Contents of the index of a segment.
 struct Learned {
     rooms: Vec<(RoomHash, RoomHead)>,
     /// Timestamp of the first record; 0 without one.
@@ -37,7 +37,7 @@ pub fn new<S: Storage>(
     hub: HubId,
     keep: Keep,
     options: ChainOptions,
-) -> Result<Appender<S>, LogError> {
+) -> Result<Appender<S>> {
     let first = Name::written(1);
     let chain = Arc::new(chain_of(files, identity, hub, keep, Vec::new(), State::at(first, 1)));
     let file = create(&chain, first)?;
@@ -45,8 +45,6 @@ pub fn new<S: Storage>(
     Ok(Appender::new(chain, options, file))
 }
 
-/// Opens a hub's chain.
-///
 /// # Errors
 /// [`LogError::Damaged`]: records are missing. Others come from the storage.
 pub fn open<S: Storage>(
@@ -54,11 +52,12 @@ pub fn open<S: Storage>(
     identity: u64,
     entry: &HubEntry,
     options: ChainOptions,
-) -> Result<Appender<S>, LogError> {
+) -> Result<Appender<S>> {
     let Some((open, sealed)) = entry.segments.split_last() else {
         return new(files, identity, entry.hub, entry.keep, options);
     };
     let (name, end) = (open.name(), open.1);
+    forget(files, entry);
     remove_strangers(files, entry);
     let state = State::at(name, entry.earliest);
     let chain = Arc::new(chain_of(files, identity, entry.hub, entry.keep, entry.lost.clone(), state));
@@ -66,30 +65,30 @@ pub fn open<S: Storage>(
     for (i, segment) in sealed.iter().enumerate() {
         let (name, bytes, next) = (segment.name(), segment.1, entry.end_of(i));
         if name.generation > 0 && entry.keep == Keep::Log {
-            return Err(damaged(&chain, name, 0, "it was compacted, and the hub keeps all".to_owned()));
+            return Err(chain.damaged(name, 0, "it was compacted, and the hub keeps all"));
         }
         let file = check_file(&chain, name, next)?;
-        let len = file.len().map_err(|e| LogError::io("cannot read a segment", e))?;
+        let len = file.len().io("cannot read a segment")?;
         if len != bytes {
-            return Err(damaged(&chain, name, len.min(bytes), format!("it has {len} bytes, not {bytes}")));
+            return Err(chain.damaged(name, len.min(bytes), format!("it has {len} bytes, not {bytes}")));
         }
         let (first_us, index) = chain.learn(segment, next, &chain.rooms)?;
         chain.write_state().sealed.push(Sealed { name, bytes, first_us, index });
     }
     let file = check_file(&chain, name, 0)?;
-    let len = file.len().map_err(|e| LogError::io("cannot read a segment", e))?;
+    let len = file.len().io("cannot read a segment")?;
     if len < end {
-        return Err(damaged(&chain, name, len, format!("it has {len} bytes, not {end}")));
+        return Err(chain.damaged(name, len, format!("it has {len} bytes, not {end}")));
     }
-    file.set_len(end).map_err(|e| LogError::storage("cannot cut a segment", e))?;
+    file.set_len(end).storage("cannot cut a segment")?;
     chain.unlink(name, Part::Runs);
     let made = chain.files.storage().create(&segment::path(chain.hub, name, Part::Runs));
-    made.map_err(|e| LogError::storage("cannot make an index", e))?;
+    made.storage("cannot make an index")?;
     chain.reread(&file, end, options)?;
     chain.remember_time()?;
     let next = chain.read_state().open.next;
     if next != entry.next {
-        return Err(damaged(&chain, name, end, format!("it ends before offset {next}, not {}", entry.next)));
+        return Err(chain.damaged(name, end, format!("it ends before offset {next}, not {}", entry.next)));
     }
     Ok(Appender::new(chain, options, file))
 }
@@ -119,20 +118,25 @@ fn chain_of<S: Storage>(
     }
 }
 
-fn damaged<S: Storage>(chain: &Chain<S>, name: Name, at: u64, why: String) -> LogError {
-    LogError::Damaged { path: segment::path(chain.hub, name, Part::Segment), at, why }
-}
-
 /// Opens a segment's file and checks its head.
-fn check_file<S: Storage>(chain: &Chain<S>, name: Name, next: u64) -> Result<Arc<S::File>, LogError> {
+fn check_file<S: Storage>(chain: &Chain<S>, name: Name, next: u64) -> Result<Arc<S::File>> {
     let file = match chain.files.get(chain.hub, name, Part::Segment) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err(damaged(chain, name, 0, "it is missing".to_owned()));
+            return Err(chain.damaged(name, 0, "it is missing"));
         }
-        file => file.map_err(|e| LogError::io("cannot open a segment", e))?,
+        file => file.io("cannot open a segment")?,
     };
     segment::check_head(&*file, chain.identity, chain.hub, name, next)?;
     Ok(file)
+}
+
+/// Closes the files of an earlier opening.
+fn forget<S: Storage>(files: &Files<S>, entry: &HubEntry) {
+    for name in entry.segments.iter().map(SegmentEntry::name) {
+        for part in [Part::Segment, Part::Index, Part::Runs] {
+            files.forget(entry.hub, name, part);
+        }
+    }
 }
 
 /// Removes files that the manifest does not list: written after the checkpoint, or retired or replaced before
@@ -153,18 +157,13 @@ fn remove_strangers<S: Storage>(files: &Files<S>, entry: &HubEntry) {
 impl<S: Storage> Chain<S> {
     /// Updates a room table with the records of a sealed segment from its index, which is rebuilt if
     /// unusable. Returns the timestamp of the first record, and the index.
-    pub(super) fn learn(
-        &self,
-        segment: &SegmentEntry,
-        next: u64,
-        rooms: &RoomTable,
-    ) -> Result<(u64, Run), LogError> {
+    pub(super) fn learn(&self, segment: &SegmentEntry, next: u64, rooms: &RoomTable) -> Result<(u64, Run)> {
         let name = segment.name();
         let Learned { rooms: of_segment, first_us, index } = match self.read_index(name, next) {
             Some(index) => index,
             None => {
                 self.rebuild_index(segment, next, rooms)?;
-                let why = || damaged(self, name, segment.1, "its index cannot be made".to_owned());
+                let why = || self.damaged(name, segment.1, "its index cannot be made");
                 self.read_index(name, next).ok_or_else(why)?
             }
         };
@@ -189,12 +188,7 @@ impl<S: Storage> Chain<S> {
     }
 
     /// Rebuilds the index of a sealed segment. `before` is the room table before the segment.
-    pub(super) fn rebuild_index(
-        &self,
-        segment: &SegmentEntry,
-        next: u64,
-        before: &RoomTable,
-    ) -> Result<Run, LogError> {
+    pub(super) fn rebuild_index(&self, segment: &SegmentEntry, next: u64, before: &RoomTable) -> Result<Run> {
         self.index_rebuilds.fetch_add(1, Ordering::Relaxed);
         let (name, bytes) = (segment.name(), segment.1);
         let file = self.file(name, Part::Segment)?;
@@ -204,7 +198,7 @@ impl<S: Storage> Chain<S> {
         })?;
         if !name.takes(open.next, next) {
             let why = format!("it ends before offset {}, not {next}", open.next);
-            return Err(damaged(self, name, bytes, why));
+            return Err(self.damaged(name, bytes, why));
         }
         open.run.cover(name.first, next - 1);
         self.store_index(name, &open.run.encode())
@@ -217,17 +211,17 @@ impl<S: Storage> Chain<S> {
         open: &mut Open,
         record: &Record<'_>,
         position: u64,
-    ) -> Result<(), LogError> {
+    ) -> Result<()> {
         if !open.name.takes(open.next, record.offset) {
             let why = format!("offset {} stands where {} should", record.offset, open.next);
-            return Err(damaged(self, open.name, position, why));
+            return Err(self.damaged(open.name, position, why));
         }
         let _ = note(self.identity, rooms, open, record, position);
         Ok(())
     }
 
     /// Determines the time of the last record if the open segment is empty.
-    fn remember_time(&self) -> Result<(), LogError> {
+    fn remember_time(&self) -> Result<()> {
         let sealed = self.read_state().sealed.clone();
         // A compacted segment may have no records.
         for Sealed { name, bytes, .. } in sealed.into_iter().rev() {
@@ -253,7 +247,7 @@ impl<S: Storage> Chain<S> {
     }
 
     /// Indexes the records of the open segment, up to `end`.
-    fn reread(&self, file: &S::File, end: u64, options: ChainOptions) -> Result<(), LogError> {
+    fn reread(&self, file: &S::File, end: u64, options: ChainOptions) -> Result<()> {
         let mut open = std::mem::take(&mut self.write_state().open);
         let name = open.name;
         segment::scan(file, self.hub, name, segment::HEAD_BYTES..end, |record, position| {

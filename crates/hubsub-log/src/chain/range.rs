@@ -2,12 +2,14 @@
 
 use super::Chain;
 use super::read::{MOVES_MAX, READ_BYTES, read_at};
-use crate::LogError;
+use crate::Result;
 use crate::files::Part;
 use crate::index::{Run, Sample};
 use crate::record::{self, NotARecord, Record};
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
+
+pub(super) const OUT_OF_ORDER: &str = "offsets do not follow each other";
 
 impl<S: Storage> Chain<S> {
     /// Passes the records from an offset on to `take`, in order, up to the last one written. Returns the
@@ -19,18 +21,13 @@ impl<S: Storage> Chain<S> {
     ///
     /// # Errors
     /// Damage, or an error of the storage.
-    pub fn replay(&self, from: u64, mut take: impl FnMut(&Record<'_>)) -> Result<u64, LogError> {
+    pub fn replay(&self, from: u64, mut take: impl FnMut(&Record<'_>)) -> Result<u64> {
         let mut from = from.max(self.info().earliest);
         let mut bytes = Vec::new();
         while from < self.next() {
             bytes.clear();
             from = self.read_offsets(from, READ_BYTES as usize, &mut bytes)?;
-            let mut at = 0;
-            while at < bytes.len() {
-                let (record, len) = record::parse(&bytes[at..]).expect("whole records were given");
-                take(&record);
-                at += len;
-            }
+            record::all(&bytes).for_each(|(record, _)| take(&record));
         }
         Ok(from)
     }
@@ -41,7 +38,7 @@ impl<S: Storage> Chain<S> {
     ///
     /// # Errors
     /// Damage, or an error of the storage.
-    pub fn read_offsets(&self, from: u64, bytes_max: usize, out: &mut Vec<u8>) -> Result<u64, LogError> {
+    pub fn read_offsets(&self, from: u64, bytes_max: usize, out: &mut Vec<u8>) -> Result<u64> {
         let from = self.kept_from(from);
         let start = out.len();
         let mut moves = 0;
@@ -56,7 +53,7 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    fn read_offsets_once(&self, from: u64, bytes_max: usize, out: &mut Vec<u8>) -> Result<u64, LogError> {
+    fn read_offsets_once(&self, from: u64, bytes_max: usize, out: &mut Vec<u8>) -> Result<u64> {
         let Some((name, end, behind)) = self.segment_of(from) else { return Ok(self.info().next) };
         let file = self.file(name, Part::Segment)?;
         let mut at = self.position_before(name, from)?;
@@ -77,11 +74,7 @@ impl<S: Storage> Chain<S> {
                 match record::decode(&bytes[used..]) {
                     Ok((record, len)) => {
                         if next.is_some_and(|next| !name.takes(next, record.offset)) {
-                            return Err(self.damaged(
-                                name,
-                                at + used as u64,
-                                "offsets do not follow each other",
-                            ));
+                            return Err(self.damaged(name, at + used as u64, OUT_OF_ORDER));
                         }
                         next = Some(record.offset + 1);
                         if record.offset >= from {
@@ -90,7 +83,7 @@ impl<S: Storage> Chain<S> {
                         used += len;
                     }
                     Err(NotARecord::Incomplete(_)) if used > 0 => break,
-                    Err(e) => return Err(self.damaged(name, at + used as u64, &e.to_string())),
+                    Err(e) => return Err(self.damaged(name, at + used as u64, e.to_string())),
                 }
             }
             at += used as u64;
@@ -106,7 +99,7 @@ impl<S: Storage> Chain<S> {
     ///
     /// # Errors
     /// Errors of the storage.
-    pub fn offset_of_last(&self, bytes: u64) -> Result<u64, LogError> {
+    pub fn offset_of_last(&self, bytes: u64) -> Result<u64> {
         let earliest = self.info().earliest;
         let Some((name, mark)) = self.place_of_last(bytes) else { return Ok(earliest) };
         let samples = self.samples(name);
@@ -133,7 +126,6 @@ impl<S: Storage> Chain<S> {
         })
     }
 
-    /// Samples of a segment, as far as its index can be read.
     pub(super) fn samples(&self, name: Name) -> Vec<Sample> {
         let of_run = |part: Part, run: Option<Run>| {
             let file = self.files.get(self.hub, name, part).ok()?;
@@ -162,42 +154,37 @@ impl<S: Storage> Chain<S> {
             return Some((open.name, open.end, open.next));
         }
         let at = state.sealed.partition_point(|s| s.name.first <= offset).saturating_sub(1);
-        let behind = state.sealed.get(at + 1).map_or(open.name.first, |s| s.name.first);
-        state.sealed.get(at).map(|s| (s.name, s.bytes, behind))
+        state.sealed.get(at).map(|s| (s.name, s.bytes, state.behind(at)))
     }
 
     /// Position of a record in a segment at or before an offset.
-    pub(super) fn position_before(&self, name: Name, offset: u64) -> Result<u64, LogError> {
+    pub(super) fn position_before(&self, name: Name, offset: u64) -> Result<u64> {
         let of = |samples: &[Sample]| {
             let at = samples.partition_point(|s| s.offset <= offset);
             at.checked_sub(1).map_or(segment::HEAD_BYTES, |at| u64::from(samples[at].position))
         };
-        let run = {
-            let state = self.read_state();
-            if name == state.open.name {
-                match state.open.runs.iter().find(|run| offset <= run.last) {
-                    Some(&run) => Some((run, Part::Runs)),
-                    None => return Ok(of(state.open.run.samples())),
-                }
-            } else {
-                None
-            }
+        let state = self.read_state();
+        let (run, file) = if name == state.open.name {
+            let Some(&run) = state.open.runs.iter().find(|run| offset <= run.last) else {
+                return Ok(of(state.open.run.samples()));
+            };
+            drop(state);
+            (Ok(run), self.file(name, Part::Runs)?)
+        } else {
+            drop(state);
+            // Without an index, the segment is read from its beginning.
+            let Ok(file) = self.files.get(self.hub, name, Part::Index) else {
+                return Ok(segment::HEAD_BYTES);
+            };
+            (Run::open(&*file, 0), file)
         };
-        let (run, part) = match run {
-            Some(run) => run,
-            None => match self.files.get(self.hub, name, Part::Index).and_then(|f| Run::open(&*f, 0)) {
-                Ok(run) => (run, Part::Index),
-                // Without an index, the segment is read from its beginning.
-                Err(_) => return Ok(segment::HEAD_BYTES),
-            },
-        };
-        let file = self.file(name, part)?;
-        Ok(run.samples(&*file).map_or(segment::HEAD_BYTES, |samples| of(&samples)))
+        let samples = run.and_then(|run| run.samples(&*file));
+        Ok(samples.map_or(segment::HEAD_BYTES, |samples| of(&samples)))
     }
 }
 
 /// Offset of the record at a position, if there is one.
-pub(super) fn record_at(file: &impl StorageFile, at: u64) -> Result<Option<u64>, LogError> {
+pub(super) fn record_at(file: &impl StorageFile, at: u64) -> Result<Option<u64>> {
     let bytes = read_at(file, at, record::HEAD_BYTES)?;
     let is_head = bytes.len() == record::HEAD_BYTES && record::len(&bytes).is_ok();
     Ok(is_head.then(|| record::u64_at(&bytes, 32)))

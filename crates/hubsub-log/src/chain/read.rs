@@ -10,17 +10,17 @@
 
 use super::Chain;
 use super::walk::{Ahead, Step, Stop};
-use crate::LogError;
+use crate::Result;
+use crate::error::Context;
 use crate::files::Part;
 use crate::manifest::Keep;
 use crate::record::{self, Record};
 use crate::rooms::{Last, RoomHash, RoomTable};
-use crate::segment::{self, Name};
+use crate::segment::Name;
 use crate::storage::{Storage, StorageFile};
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 
-/// Bytes per read of a segment.
 pub(super) const READ_BYTES: u64 = 64 * 1024;
 
 /// Bytes read from the start of a record, which suffice for most records.
@@ -44,40 +44,16 @@ pub struct Mark {
     place: u32,
 }
 
-/// Some of the room's records in a run.
 struct Piece {
     step: Step,
     skip: u32,
     count: u32,
 }
 
-/// Result of a forward read from a seq.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
-    /// The records from `first` on were passed on until `take` broke off.
-    From {
-        /// The requested seq, or the oldest that remains.
-        first: u64,
-    },
-    /// The room has no record from there on in that epoch.
-    Nothing,
-}
-
 impl<S: Storage> Chain<S> {
-    /// Passes a room's records to `take`, newest first, until it breaks off or none is left.
-    ///
-    /// # Errors
-    /// Damage, or an error of the storage.
-    pub fn read_back(
-        &self,
-        room: &[u8],
-        take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
-    ) -> Result<(), LogError> {
-        self.read_back_from(room, &mut None, u64::MAX, take)
-    }
-
-    /// As `read_back`, from before a mark; updates the mark. `wanted` is the number of records that the
-    /// caller will take, so that not many more are located.
+    /// Passes a room's records to `take`, newest first, until it breaks off or none is left: all of them, or
+    /// those before a mark; updates the mark. `wanted` is the number of records that the caller will take, so
+    /// that not many more are located.
     ///
     /// # Errors
     /// Damage, or an error of the storage.
@@ -87,12 +63,13 @@ impl<S: Storage> Chain<S> {
         mark: &mut Option<Mark>,
         wanted: u64,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
-    ) -> Result<(), LogError> {
+    ) -> Result<()> {
         self.mending(|| self.read_back_once(room, mark, wanted, &mut take))
     }
 
     /// Passes a room's records of one epoch to `take`, from a seq on, until it breaks off or none is left.
-    /// `wanted`: as for `read_back_from`.
+    /// `wanted`: as for `read_back_from`. Returns the seq of the first: the requested one, or the oldest that
+    /// remains; none if the room has no record from there on in that epoch.
     ///
     /// # Errors
     /// Damage, or an error of the storage.
@@ -103,31 +80,28 @@ impl<S: Storage> Chain<S> {
         from: u64,
         wanted: u64,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
-    ) -> Result<Reach, LogError> {
-        let (mut next, mut reach) = (from, Reach::Nothing);
+    ) -> Result<Option<u64>> {
+        let (mut next, mut first) = (from, None);
         self.mending(|| {
             let mut begun = false;
             self.read_on_once(room, (epoch, next), wanted, |record| {
                 if !std::mem::replace(&mut begun, true) {
-                    match reach {
-                        Reach::Nothing => reach = Reach::From { first: record.seq },
+                    if first.is_some() && self.keep == Keep::Log && record.seq != next {
                         // Retention removed the records in between since; another read will report it.
-                        Reach::From { .. } if self.keep == Keep::Log && record.seq != next => {
-                            return ControlFlow::Break(());
-                        }
-                        Reach::From { .. } => {}
+                        return ControlFlow::Break(());
                     }
+                    first.get_or_insert(record.seq);
                 }
                 next = record.seq + 1;
                 take(record)
             })
         })?;
-        Ok(reach)
+        Ok(first)
     }
 
     /// Repeats a read after its index was rebuilt, at most once per segment, or after segments were sealed,
     /// removed or replaced meanwhile.
-    fn mending(&self, mut read: impl FnMut() -> Result<(), Stop>) -> Result<(), LogError> {
+    fn mending(&self, mut read: impl FnMut() -> Result<(), Stop>) -> Result<()> {
         let mut mended = Vec::new();
         let mut moves = 0;
         loop {
@@ -143,7 +117,7 @@ impl<S: Storage> Chain<S> {
                 Stop::Failed(e) => return Err(e),
             };
             if mended.contains(&segment) {
-                return Err(self.damaged(segment, at, &why));
+                return Err(self.damaged(segment, at, why));
             }
             mended.push(segment);
             self.mend(segment).or_else(|e| if has_changed() { Ok(()) } else { Err(e) })?;
@@ -383,7 +357,7 @@ impl<S: Storage> Chain<S> {
             Err(e) if e.kind() == ErrorKind::NotFound && segment.first < self.info().earliest => {
                 return Err(Stop::Astray(segment, 0, "it was retired".to_owned()));
             }
-            file => file.map_err(|e| LogError::io("cannot open a segment", e))?,
+            file => file.io("cannot open a segment")?,
         };
         let (mut bytes, mut start) = (Vec::new(), 0u64);
         for (i, &place) in places.iter().enumerate() {
@@ -416,7 +390,7 @@ impl<S: Storage> Chain<S> {
 
     /// Rebuilds the index of a segment. The index of an open segment is in memory and in a file that only
     /// this process wrote, so an error there is damage.
-    fn mend(&self, segment: Name) -> Result<(), LogError> {
+    fn mend(&self, segment: Name) -> Result<()> {
         let _alone = self.mending.lock().expect("nothing panics under this lock");
         let (at, sealed, open) = {
             let state = self.read_state();
@@ -436,10 +410,6 @@ impl<S: Storage> Chain<S> {
         state.sealed.iter_mut().filter(|s| s.name == segment).for_each(|s| s.index = index);
         Ok(())
     }
-
-    pub(super) fn damaged(&self, name: Name, at: u64, why: &str) -> LogError {
-        LogError::Damaged { path: segment::path(self.hub, name, Part::Segment), at, why: why.to_owned() }
-    }
 }
 
 fn astray(step: &Step, record: &Record<'_>, place: u32) -> Stop {
@@ -450,7 +420,6 @@ fn astray(step: &Step, record: &Record<'_>, place: u32) -> Stop {
     )
 }
 
-/// Number of records to locate first.
 fn batch(wanted: u64) -> u32 {
     wanted.clamp(1, u64::from(BATCH)) as u32
 }
@@ -479,9 +448,9 @@ fn groups(places: &[u32]) -> Vec<(u64, u64)> {
     groups
 }
 
-pub(super) fn read_at(file: &impl StorageFile, at: u64, len: usize) -> Result<Vec<u8>, LogError> {
+pub(super) fn read_at(file: &impl StorageFile, at: u64, len: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len];
-    let n = file.read_full_at(&mut bytes, at).map_err(|e| LogError::io("cannot read a segment", e))?;
+    let n = file.read_full_at(&mut bytes, at).io("cannot read a segment")?;
     bytes.truncate(n);
     Ok(bytes)
 }

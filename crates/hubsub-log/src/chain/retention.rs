@@ -15,7 +15,6 @@ pub struct Retention {
     pub archive: Option<ArchiveWait>,
 }
 
-/// An archive that retention waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArchiveWait {
     /// Total bytes of segments up to which retention waits.
@@ -24,7 +23,6 @@ pub struct ArchiveWait {
     pub archived: u64,
 }
 
-/// A sealed segment, as retention sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     pub first: u64,
@@ -32,13 +30,11 @@ pub struct Span {
     pub end: u64,
     /// Upper bound of the timestamps of its records; 0 if unknown.
     pub last_us: u64,
-    /// Bytes of the segment.
     pub bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
-    /// Number of sealed segments to remove.
     pub gone: usize,
     /// Records to remove that are not archived: the first offset, and the one after the last.
     pub lost: Option<(u64, u64)>,
@@ -47,8 +43,6 @@ pub struct Verdict {
 }
 
 impl Retention {
-    /// Decides for the given sealed segments.
-    ///
     /// `bytes` is the size of all segments including the open one; `hold` is an offset from which records are
     /// still needed.
     #[must_use]

@@ -5,13 +5,14 @@
 //! Records that retention removed or that are lost cause an error with their range.
 
 use super::Chain;
-use super::range::record_at;
+use super::range::{OUT_OF_ORDER, record_at};
 use super::read::MOVES_MAX;
-use crate::LogError;
+use crate::error::Context;
 use crate::files::Part;
 use crate::record::{self, NotARecord, Record};
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
+use crate::{LogError, Result};
 use std::io::{self, ErrorKind};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -36,9 +37,7 @@ pub trait Pace: Send + Sync {
     fn in_turn(&self, read: &mut dyn FnMut());
 }
 
-/// Position of a reader in a chain.
 pub struct Cursor<S: Storage> {
-    /// Offset of the next record.
     next: u64,
     segment: Option<Place<S::File>>,
     /// Bytes that were read; `unread` is the range not passed on yet.
@@ -47,13 +46,11 @@ pub struct Cursor<S: Storage> {
     pace: Option<Arc<dyn Pace>>,
 }
 
-/// The segment that is being read.
 struct Place<F> {
     name: Name,
     file: F,
     /// Position of the next read: after the bytes in the buffer.
     at: u64,
-    /// End of the read-ahead.
     advised: u64,
     /// Offset of its next record unless that was compacted away; none until a record was seen.
     follows: Option<u64>,
@@ -61,13 +58,10 @@ struct Place<F> {
     kept_from: u64,
 }
 
-/// The end of a segment.
 struct End {
-    /// Bytes of the segment.
     at: u64,
     /// The offset after those it covers.
     behind: u64,
-    /// Whether it is no longer written.
     is_sealed: bool,
 }
 
@@ -84,13 +78,11 @@ impl<S: Storage> Cursor<S> {
         Cursor { pace: Some(pace), ..Cursor::at(offset) }
     }
 
-    /// Offset of the next record.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Memory of the buffer in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.buffer.capacity()
@@ -120,7 +112,7 @@ impl<S: Storage> Chain<S> {
         cursor: &mut Cursor<S>,
         until: u64,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
-    ) -> Result<(), LogError> {
+    ) -> Result<()> {
         while cursor.next < until.min(self.next()) {
             if cursor.segment.is_none() {
                 let place = self.place_of(cursor.next)?;
@@ -153,23 +145,22 @@ impl<S: Storage> Chain<S> {
         before.map_or(name.first, |at| samples[at].offset).max(earliest)
     }
 
-    /// Passes on the records in the buffer.
     fn give(
         &self,
         cursor: &mut Cursor<S>,
         until: u64,
         take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, LogError> {
+    ) -> Result<ControlFlow<()>> {
         while !cursor.unread.is_empty() {
             let place = cursor.segment.as_mut().expect("what was read is of one");
+            let at = place.at - cursor.unread.len() as u64;
             match record::decode(&cursor.buffer[cursor.unread.clone()]) {
                 Ok((record, len)) => {
-                    let at = place.at - cursor.unread.len() as u64;
                     if record.hub != self.hub {
                         return Err(self.damaged(place.name, at, "a record of another hub"));
                     }
                     if place.follows.is_some_and(|next| !place.name.takes(next, record.offset)) {
-                        return Err(self.damaged(place.name, at, "offsets do not follow each other"));
+                        return Err(self.damaged(place.name, at, OUT_OF_ORDER));
                     }
                     if record.offset >= until {
                         // Compaction removed the records in between.
@@ -182,7 +173,7 @@ impl<S: Storage> Chain<S> {
                         continue;
                     }
                     if place.name.generation == 0 && record.offset != cursor.next {
-                        return Err(self.damaged(place.name, at, "offsets do not follow each other"));
+                        return Err(self.damaged(place.name, at, OUT_OF_ORDER));
                     }
                     cursor.next = record.offset + 1;
                     if take(&record).is_break() {
@@ -190,15 +181,13 @@ impl<S: Storage> Chain<S> {
                     }
                 }
                 Err(NotARecord::Incomplete(len)) => {
-                    let at = place.at - cursor.unread.len() as u64;
                     let name = place.name;
                     if !self.read_piece(cursor, len)? {
                         return Err(self.damaged(name, at, "a record that goes on behind the end"));
                     }
                 }
                 Err(e) => {
-                    let at = place.at - cursor.unread.len() as u64;
-                    return Err(self.damaged(place.name, at, &e.to_string()));
+                    return Err(self.damaged(place.name, at, e.to_string()));
                 }
             }
         }
@@ -207,7 +196,7 @@ impl<S: Storage> Chain<S> {
 
     /// Reads more bytes into the buffer, for a record of at least `wanted` bytes. Returns whether there were
     /// any; otherwise the segment ends here, and the cursor moves to the next one.
-    fn read_piece(&self, cursor: &mut Cursor<S>, wanted: usize) -> Result<bool, LogError> {
+    fn read_piece(&self, cursor: &mut Cursor<S>, wanted: usize) -> Result<bool> {
         let place = cursor.segment.as_mut().expect("the caller has placed it");
         let Some(End { at: end, behind, is_sealed }) = self.end_of(place.name) else {
             // The segment was removed or replaced, so look up the next record again.
@@ -225,7 +214,7 @@ impl<S: Storage> Chain<S> {
                 cursor.next = cursor.next.max(behind);
             } else if cursor.next < behind {
                 let why = format!("it ends before offset {}, not {behind}", cursor.next);
-                return Err(self.damaged(place.name, place.at, &why));
+                return Err(self.damaged(place.name, place.at, why));
             }
             if is_sealed {
                 cursor.begin_segment(None);
@@ -245,7 +234,7 @@ impl<S: Storage> Chain<S> {
         let n = (end - place.at).min((cursor.buffer.len() - left) as u64) as usize;
         let pace = cursor.pace.as_deref();
         let read = read_paced(&place.file, &mut cursor.buffer[left..left + n], place.at, pace);
-        let (asked, read) = read.map_err(|e| LogError::io("cannot read a segment", e))?;
+        let (asked, read) = read.io("cannot read a segment")?;
         cursor.unread = 0..left + read;
         place.at += read as u64;
         if read < asked {
@@ -267,12 +256,11 @@ impl<S: Storage> Chain<S> {
         }
         let at = state.sealed.partition_point(|s| s.name.first < name.first);
         let sealed = state.sealed.get(at).filter(|s| s.name == name)?;
-        let next_first = state.sealed.get(at + 1).map_or(state.open.name.first, |s| s.name.first);
-        Some(End { at: sealed.bytes, behind: self.end_before(next_first), is_sealed: true })
+        Some(End { at: sealed.bytes, behind: self.end_before(state.behind(at)), is_sealed: true })
     }
 
     /// A position at or shortly before an offset.
-    fn place_of(&self, offset: u64) -> Result<Place<S::File>, LogError> {
+    fn place_of(&self, offset: u64) -> Result<Place<S::File>> {
         let mut moves = 0;
         loop {
             let (changes, earliest) = (self.changes(), self.info().earliest);
@@ -288,7 +276,7 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    fn place_once(&self, offset: u64) -> Result<Place<S::File>, LogError> {
+    fn place_once(&self, offset: u64) -> Result<Place<S::File>> {
         let (name, ..) = self.segment_of(offset).expect("the caller knows that it is written");
         let path = segment::path(self.hub, name, Part::Segment);
         let file = self.files.storage().open(&path).map_err(|e| match e.kind() {

@@ -29,17 +29,14 @@ const PASSED_MAX: u64 = 1024;
 /// Consecutive segments without the room that a binary search probes before it gives up.
 const PROBES: usize = 4;
 
-/// Location of an offset.
 enum Place {
     /// No record has this offset yet.
     Behind,
     /// In the run in memory, with the room's entry there.
     Memory(Option<Step>),
-    /// In a run of a segment.
     Run(Name, Run, Part),
 }
 
-/// Why a read stopped.
 pub(super) enum Stop {
     /// The index of this segment is wrong, with the byte position of the wrong record, or 0.
     Astray(Name, u64, String),
@@ -269,7 +266,6 @@ fn first_seq(head: &RoomHead) -> u64 {
     (head.last.seq + 1).saturating_sub(u64::from(head.count))
 }
 
-/// The room's entry in the run in memory.
 fn in_memory(open: &Open, hash: RoomHash) -> Option<Step> {
     let of_room = open.run.room(hash);
     of_room.map(|(head, in_memory)| Step { segment: open.name, run: None, head, in_memory: in_memory.into() })

@@ -9,13 +9,13 @@
 
 mod replay;
 
-pub use replay::{Replayed, replay};
+pub use replay::{Replayed, Tail};
 pub(crate) use replay::{all_files, records};
 
 use crate::error::is_full;
-use crate::record::{u32_at, u64_at};
+use crate::record::{end_head, is_head, put_u32, put_u64, u32_at, u64_at};
 use crate::storage::{Storage, StorageFile, join};
-use crate::{FORMAT, LogError};
+use crate::{FORMAT, LogError, Result};
 use hubsub_types::HubId;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -27,7 +27,6 @@ const FILE_HEAD: usize = 64;
 const FRAME_MAGIC: &[u8; 4] = b"HSJF";
 const FRAME_HEAD: usize = 40;
 
-/// Zeros per write in a new file.
 const FILL_BYTES: usize = 1024 * 1024;
 
 /// A frame with a batch longer than this is written in pieces.
@@ -37,14 +36,12 @@ const LONG_BYTES: usize = 4 * FILL_BYTES;
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub hub: HubId,
-    /// Offset of the first record.
     pub first: u64,
     pub count: u32,
     /// Records as [`crate::record::encode`] writes them.
     pub bytes: Vec<u8>,
 }
 
-/// A journal file at its full size.
 pub struct Prepared<F> {
     file: F,
     number: u64,
@@ -102,13 +99,9 @@ pub fn prepare<S: Storage>(
     }
     let mut head = Vec::with_capacity(FILE_HEAD);
     head.extend_from_slice(FILE_MAGIC);
-    head.extend_from_slice(&FORMAT.to_le_bytes());
-    head.extend_from_slice(&[0; 4]);
-    for field in [number, identity, bytes] {
-        head.extend_from_slice(&field.to_le_bytes());
-    }
-    head.resize(FILE_HEAD - 4, 0);
-    head.extend_from_slice(&crc32c::crc32c(&head).to_le_bytes());
+    put_u32(&mut head, &[FORMAT, 0]);
+    put_u64(&mut head, &[number, identity, bytes]);
+    end_head(&mut head, FILE_HEAD);
     file.write_all_at(&head, 0)?;
     file.sync()?;
     storage.sync_directory(DIRECTORY)?;
@@ -133,13 +126,11 @@ impl<S: Storage> Journal<S> {
         }
     }
 
-    /// Number of the current file.
     #[must_use]
     pub fn file(&self) -> u64 {
         self.file.number
     }
 
-    /// Whether the next file is still missing.
     #[must_use]
     pub fn wants_next(&self) -> bool {
         self.next.is_none()
@@ -171,7 +162,7 @@ impl<S: Storage> Journal<S> {
     ///
     /// # Panics
     /// The previous frame was not synced, there is no room, or the frame has 4 GiB.
-    pub fn append(&mut self, batches: &[Batch]) -> Result<u64, LogError> {
+    pub fn append(&mut self, batches: &[Batch]) -> Result<u64> {
         assert_eq!(self.synced, self.written, "a frame is synced before the next is written");
         if self.is_broken {
             return Err(LogError::Broken);
@@ -188,11 +179,8 @@ impl<S: Storage> Journal<S> {
         frame.clear();
         frame.extend_from_slice(FRAME_MAGIC);
         frame.extend_from_slice(&[0; 4]);
-        for field in [number, self.synced, self.identity] {
-            frame.extend_from_slice(&field.to_le_bytes());
-        }
-        frame.extend_from_slice(&length.to_le_bytes());
-        frame.extend_from_slice(&count.to_le_bytes());
+        put_u64(frame, &[number, self.synced, self.identity]);
+        put_u32(frame, &[length, count]);
         // A long frame is not copied, but written in pieces.
         let is_long = batches.iter().any(|batch| batch.bytes.len() > LONG_BYTES);
         let mut checksum = crc32c::crc32c(&frame[8..]);
@@ -232,7 +220,7 @@ impl<S: Storage> Journal<S> {
     /// # Errors
     /// The bytes written since the last sync may be lost, and nothing more can be written: a retry could
     /// succeed without the bytes of the first try.
-    pub fn sync(&mut self) -> Result<u64, LogError> {
+    pub fn sync(&mut self) -> Result<u64> {
         if self.is_broken {
             return Err(LogError::Broken);
         }
@@ -245,7 +233,6 @@ impl<S: Storage> Journal<S> {
         Ok(self.synced)
     }
 
-    /// Number of the last synced frame.
     #[must_use]
     pub fn synced(&self) -> u64 {
         self.synced
@@ -257,14 +244,12 @@ impl<S: Storage> Journal<S> {
         self.marked < self.loaded && !self.is_broken
     }
 
-    /// Whether nothing more can be written.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }
 }
 
-/// A frame in a file.
 struct Frame<'a> {
     number: u64,
     mark: u64,
@@ -272,7 +257,6 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Bytes in the file.
     fn len(&self) -> usize {
         FRAME_HEAD + self.records.len()
     }
@@ -290,12 +274,11 @@ fn frame_at(bytes: &[u8], identity: u64, least: u64) -> Option<Frame<'_>> {
     (checksum == u32_at(head, 4)).then_some(Frame { number, mark: u64_at(head, 16), records })
 }
 
-/// Checks the head of a journal file.
-fn check_head(bytes: &[u8], number: u64, identity: u64) -> Result<(), LogError> {
+fn check_head(bytes: &[u8], number: u64, identity: u64) -> Result<()> {
     let path = path(number);
-    let damaged = |why: &str| LogError::Damaged { path: path.clone(), at: 0, why: why.to_owned() };
+    let damaged = |why: &str| LogError::damaged(&path, 0, why);
     let Some(head) = bytes.get(..FILE_HEAD) else { return Err(damaged("shorter than its head")) };
-    if u32_at(head, FILE_HEAD - 4) != crc32c::crc32c(&head[..FILE_HEAD - 4]) || head[..8] != *FILE_MAGIC {
+    if !is_head(head, FILE_MAGIC) {
         return Err(damaged("its head cannot be read"));
     }
     let format = u32_at(head, 8);
@@ -314,14 +297,7 @@ fn check_head(bytes: &[u8], number: u64, identity: u64) -> Result<(), LogError> 
 /// Overwrites an unneeded journal with zeros, when there is no space for another.
 pub(crate) fn clear(storage: &impl Storage, number: u64) -> io::Result<()> {
     let file = storage.open(&path(number))?;
-    let zeros = vec![0; FILL_BYTES];
-    let (mut at, len) = (0, file.len()?);
-    while at < len {
-        let n = (len - at).min(FILL_BYTES as u64);
-        file.write_all_at(&zeros[..n as usize], at)?;
-        at += n;
-    }
-    Ok(())
+    file.zero(0, file.len()?)
 }
 
 /// Whether a journal has only zeros after its head, so that no frame was ever written to it.
@@ -341,7 +317,6 @@ pub(crate) fn is_unwritten(storage: &impl Storage, number: u64) -> io::Result<bo
     }
 }
 
-/// Numbers of the journal files in the storage.
 pub(crate) fn files(storage: &impl Storage) -> io::Result<Vec<u64>> {
     let names = storage.list(DIRECTORY)?;
     Ok(names.iter().filter_map(|name| name.strip_suffix(".journal")?.parse().ok()).collect())

@@ -3,14 +3,13 @@
 //! Invariant: [`walk`] returns only names that [`encode`] wrote, unless the checksum collides.
 
 use crate::FORMAT;
-use crate::record::{NAME_BYTES_MAX, u32_at};
+use crate::record::{NAME_BYTES_MAX, end_head, put_u32, put_u64, u32_at};
 use crate::storage::StorageFile;
 use hubsub_types::HubId;
 use std::io;
 
 const MAGIC: &[u8; 8] = b"HSNAMES2";
 
-/// Bytes before the first entry.
 pub const HEAD: u64 = 64;
 
 /// Bytes of an entry before its name: a checksum of the rest, and the length of the name.
@@ -22,12 +21,9 @@ pub const READ_BYTES: usize = 256 * 1024;
 pub fn head(hub: HubId, identity: u64) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD as usize);
     head.extend_from_slice(MAGIC);
-    for field in [FORMAT, hub.0] {
-        head.extend_from_slice(&field.to_le_bytes());
-    }
-    head.extend_from_slice(&identity.to_le_bytes());
-    head.resize(HEAD as usize - 4, 0);
-    head.extend_from_slice(&crc32c::crc32c(&head).to_le_bytes());
+    put_u32(&mut head, &[FORMAT, hub.0]);
+    put_u64(&mut head, &[identity]);
+    end_head(&mut head, HEAD as usize);
     head
 }
 
@@ -38,8 +34,7 @@ pub fn is_head(file: &impl StorageFile, hub: HubId, identity: u64) -> io::Result
 
 pub fn encode(name: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&(name.len() as u32).to_le_bytes());
+    put_u32(out, &[0, name.len() as u32]);
     out.extend_from_slice(name);
     let checksum = crc32c::crc32c(&out[start + 4..]);
     out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());

@@ -12,13 +12,13 @@
 
 mod file;
 
-use crate::LogError;
 use crate::chain::Chain;
 use crate::error::is_full;
 use crate::record;
 use crate::rooms::{Last, RoomHash};
 use crate::segment;
 use crate::storage::{Storage, StorageFile, join};
+use crate::{LogError, Result};
 use file::{HEAD, READ_BYTES, decode, encode, head, is_head, walk};
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, ErrorKind};
@@ -29,7 +29,6 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 pub(crate) const NAME: &str = "names";
 const NEW_NAME: &str = "names.new";
 
-/// Bytes per write when the file is rebuilt.
 const WRITE_BYTES: usize = 64 * 1024;
 
 /// Limit of names that wait for disk space; above it the file is dropped.
@@ -58,9 +57,7 @@ struct State<F> {
     end: u64,
     /// Entries in the file and in `pending`.
     entries: u64,
-    /// Encoded entries that are not written yet.
     pending: Vec<u8>,
-    /// Whether the file has unsynced bytes.
     is_dirty: bool,
     /// Whether no name is missing.
     is_checked: bool,
@@ -112,13 +109,11 @@ impl<F: StorageFile> State<F> {
         Some(Snapshot { file, end: self.end, pending: self.pending.clone() })
     }
 
-    /// Starts with a file that has only a head.
     fn begin(&mut self, file: F, is_checked: bool) {
         let file = Some(Arc::new(file));
         *self = State { file, end: HEAD, entries: 0, pending: Vec::new(), is_dirty: true, is_checked };
     }
 
-    /// Writes `pending` to the file.
     fn flush(&mut self) -> io::Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| !self.pending.is_empty()) else { return Ok(()) };
         self.is_dirty = true;
@@ -139,7 +134,6 @@ impl<F: StorageFile> State<F> {
     }
 }
 
-/// Methods of the chain's writer.
 impl<S: Storage> Chain<S> {
     /// Creates the file of a hub without rooms.
     pub(crate) fn new_names(&self) {
@@ -168,7 +162,6 @@ impl<S: Storage> Chain<S> {
         }
     }
 
-    /// Writes the names of new rooms.
     pub(crate) fn flush_names(&self) {
         let mut state = self.names.state();
         if let Err(e) = state.flush()
@@ -244,7 +237,6 @@ impl<S: Storage> Chain<S> {
         Ok((file, end, seen.len() as u64))
     }
 
-    /// Removes the file until it is rebuilt.
     fn drop_names(&self, state: &mut State<S::File>) {
         (state.file, state.pending, state.is_checked) = (None, Vec::new(), false);
         let _ = self.storage().unlink(&self.names_path(NAME));
@@ -266,7 +258,6 @@ impl<S: Storage> Chain<S> {
     }
 }
 
-/// Methods of the chain's readers.
 impl<S: Storage> Chain<S> {
     /// Returns up to `limit` rooms after the name `after` that `matches` accepts, sorted by name, each with
     /// its last record. Reads the whole file of names, and the first time checks that it is complete: do not
@@ -279,7 +270,7 @@ impl<S: Storage> Chain<S> {
         after: Option<&[u8]>,
         limit: usize,
         mut matches: impl FnMut(&[u8]) -> bool,
-    ) -> Result<Vec<(Vec<u8>, Last)>, LogError> {
+    ) -> Result<Vec<(Vec<u8>, Last)>> {
         let mut failed = given_up();
         for _ in 0..TRIES_MAX {
             self.check_names()?;
@@ -311,13 +302,12 @@ impl<S: Storage> Chain<S> {
         Err(failed)
     }
 
-    /// Makes a rebuild of the file stop.
     pub fn stop_names(&self) {
         self.names.is_stopping.store(true, Ordering::Relaxed);
     }
 
     /// Ensures that no name is missing, once after each start.
-    fn check_names(&self) -> Result<(), LogError> {
+    fn check_names(&self) -> Result<()> {
         let _alone = self.names.making.lock().expect("nothing panics under this lock");
         if self.names.state().is_checked || self.is_all_named() {
             return Ok(());
@@ -374,7 +364,7 @@ impl<S: Storage> Chain<S> {
 
     /// Adds the names of rooms that have records from an offset on. Returns the offset after the last record
     /// read.
-    fn name_all(&self, from: u64) -> Result<u64, LogError> {
+    fn name_all(&self, from: u64) -> Result<u64> {
         let (mut seen, mut names, mut bytes) = (HashSet::new(), Vec::new(), Vec::new());
         let through = self.next();
         let mut next = from.max(self.info().earliest);
@@ -389,10 +379,7 @@ impl<S: Storage> Chain<S> {
                 Err(_) if self.info().earliest > next => self.info().earliest,
                 Err(e) => return Err(e),
             };
-            let mut at = 0;
-            while at < bytes.len() {
-                let (record, len) = record::parse(&bytes[at..]).expect("it was decoded before");
-                at += len;
+            for (record, _) in record::all(&bytes) {
                 let hash = self.hash(record.room);
                 if self.rooms.get(hash).is_some() && seen.insert(hash) {
                     names.push(record.room.to_vec());
@@ -413,7 +400,6 @@ impl<S: Storage> Chain<S> {
         Ok(through)
     }
 
-    /// Drops a file that was found damaged.
     fn forget_names(&self, file: &Arc<S::File>) {
         let mut state = self.names.state();
         if state.file.as_ref().is_some_and(|now| Arc::ptr_eq(now, file)) {

@@ -1,6 +1,6 @@
 //! Rebuilds a lost manifest from the other files of its directory.
 
-use crate::LogError;
+use crate::error::Context;
 use crate::files::Part;
 use crate::journal;
 use crate::manifest::{HubEntry, HubFile, Keep, Lost, Manifest, SegmentEntry};
@@ -9,9 +9,9 @@ use crate::record;
 use crate::salvage::hub_directories;
 use crate::segment::{self, Name};
 use crate::storage::{Storage, StorageFile};
-use hubsub_types::HubId;
+use crate::{LogError, Result};
 
-pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
+pub(super) fn remake(storage: &impl Storage) -> Result<Manifest> {
     if is_unwritten(storage)? {
         let text =
             "there is no log to mend, no record was ever written here; hint: start the node, it makes one";
@@ -26,10 +26,11 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
     let hubs = hub_directories(storage)?;
     let mut made: Option<Manifest> = None;
     for hub in hubs {
+        let names = storage.list(&segment::directory(hub)).io("cannot list segments")?;
         let file = match HubFile::load(storage, hub) {
             Ok(Some(file)) => file,
             // An opening was interrupted before its first segment.
-            Ok(None) if !has_segment(storage, hub)? => continue,
+            Ok(None) if !names.iter().any(|name| name.contains(".segment")) => continue,
             Ok(None) => return refused(format!("hub {} has no hub.json", hub.0)),
             Err(e @ LogError::Damaged { .. }) => return refused(e.to_string()),
             Err(e) => return Err(e),
@@ -39,17 +40,17 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
         if file.identity != manifest.identity || file.hub != hub {
             return refused(format!("the hub.json of hub {} is of another hub or directory", hub.0));
         }
-        if file.keep == Keep::Latest && was_compacted(storage, hub)? {
+        if file.keep == Keep::Latest && was_compacted(&names) {
             return refused(format!("hub {} keeps the latest of each key", hub.0));
         }
         let mut entry = HubEntry::new(hub, &file.class, file.index, file.keep);
-        list_segments(storage, manifest.identity, &mut entry)?;
+        list_segments(storage, manifest.identity, &mut entry, &names)?;
         manifest.hubs.push(entry);
     }
     let Some(mut manifest) = made else {
         return refused("there are no hubs".to_owned());
     };
-    let journals = journal::files(storage).map_err(|e| LogError::io("cannot list the journals", e))?;
+    let journals = journal::files(storage).io("cannot list the journals")?;
     if let (Some(&first), Some(&last)) = (journals.iter().min(), journals.iter().max()) {
         manifest.journals = (first, last);
     }
@@ -57,24 +58,18 @@ pub(super) fn remake(storage: &impl Storage) -> Result<Manifest, LogError> {
 }
 
 /// Whether the hub has compacted segments: then it is unknown which of its segments are current.
-fn was_compacted(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
-    let names =
-        storage.list(&segment::directory(hub)).map_err(|e| LogError::io("cannot list segments", e))?;
+fn was_compacted(names: &[String]) -> bool {
     let stands_for_others = |name: &str| name.parse::<u64>().is_err();
-    Ok(names.iter().filter_map(|name| name.strip_suffix(".segment")).any(stands_for_others))
-}
-
-/// Whether a hub's directory has a segment, including damaged ones.
-fn has_segment(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
-    let names =
-        storage.list(&segment::directory(hub)).map_err(|e| LogError::io("cannot list segments", e))?;
-    Ok(names.iter().any(|name| name.contains(".segment")))
+    names.iter().filter_map(|name| name.strip_suffix(".segment")).any(stands_for_others)
 }
 
 /// Lists the segments of a hub, up to the last readable record.
-fn list_segments(storage: &impl Storage, identity: u64, entry: &mut HubEntry) -> Result<(), LogError> {
-    let directory = segment::directory(entry.hub);
-    let names = storage.list(&directory).map_err(|e| LogError::io("cannot list segments", e))?;
+fn list_segments(
+    storage: &impl Storage,
+    identity: u64,
+    entry: &mut HubEntry,
+    names: &[String],
+) -> Result<()> {
     let mut firsts: Vec<u64> =
         names.iter().filter_map(|name| name.strip_suffix(".segment")?.parse().ok()).collect();
     firsts.sort_unstable();

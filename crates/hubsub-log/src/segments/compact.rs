@@ -5,10 +5,10 @@
 //! next start removes the files that the manifest does not list.
 
 use super::Segments;
-use crate::LogError;
 use crate::chain::{Pass, PassLimits, Replacement, Turn};
 use crate::manifest::Keep;
 use crate::storage::Storage;
+use crate::{LogError, Result};
 use hubsub_types::HubId;
 
 /// Keys that a pass keeps in memory: at least those of a segment of 64 MiB, in 26 MiB (a hash table with 2²⁰
@@ -28,7 +28,6 @@ const PACE: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Compaction {
-    /// Bytes that one call reads, and at most writes.
     pub budget_bytes: u64,
     /// Additional budget per byte applied to such hubs since the previous call.
     pub pace: u64,
@@ -58,7 +57,7 @@ impl<S: Storage> Segments<S> {
         now_us: u64,
         limits: Compaction,
         hold: impl Fn(HubId) -> Option<u64>,
-    ) -> Result<usize, LogError> {
+    ) -> Result<usize> {
         if self.is_broken {
             return Err(LogError::Broken);
         }
@@ -87,8 +86,7 @@ impl<S: Storage> Segments<S> {
                 Ok(true) => self.pass = Some((hub, pass)),
                 Ok(false) => {
                     self.compacted = hub;
-                    let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
-                    let entry = entry.expect("hubs stay");
+                    let entry = self.manifest.hub_mut(hub).expect("hubs stay");
                     // Stored with the next manifest; if this is lost, the pass is repeated.
                     entry.compacted = pass.compacted(&entry.compacted, now_us);
                 }
@@ -130,8 +128,8 @@ impl<S: Storage> Segments<S> {
     }
 
     /// Replaces segments with their copy; returns how many were replaced.
-    fn put(&mut self, hub: HubId, replacement: &Replacement) -> Result<usize, LogError> {
-        let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub).expect("hubs stay");
+    fn put(&mut self, hub: HubId, replacement: &Replacement) -> Result<usize> {
+        let entry = self.manifest.hub_mut(hub).expect("hubs stay");
         let old = replacement.old();
         let at = entry.segments.iter().position(|s| s.name() == old[0]);
         let at = at.expect("a pass is over listed segments");
@@ -141,8 +139,7 @@ impl<S: Storage> Segments<S> {
             // After another error, the disk may have either list; all files of both exist as long as nothing
             // is created or removed.
             self.is_broken |= !e.is_passing();
-            let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub);
-            entry.expect("hubs stay").segments = before;
+            self.manifest.hub_mut(hub).expect("hubs stay").segments = before;
             return Err(e);
         }
         self.hubs[&hub].chain.replace(replacement);

@@ -1,40 +1,28 @@
-//! Opens and closes hubs while the log runs.
-//!
-//! There are three steps, since only the first and the last need the thread that writes the other hubs'
-//! segments: [`Segments::opening`] determines what is to be done, [`Opening::run`] creates or reads the hub's
-//! files on any thread, [`Segments::admit`] adds the hub to the manifest. From then on it is written.
+//! Opens and closes hubs while the log runs: [`Segments::opening`] determines what is to be done,
+//! [`Opening::run`] creates or reads the hub's files on any thread, [`Segments::admit`] adds the hub to the
+//! manifest. Only the first and the last need the thread that writes the other hubs' segments.
 //!
 //! Invariants
-//! - **A hub exists once the manifest lists it, not before.** Until then its directory belongs to nobody: an
-//!   opening that was interrupted anywhere leaves no hub, or a whole one without records. The next opening of
-//!   the same id takes its place.
-//! - **No record of a hub is older than its manifest entry.** Records get offsets only after `admit`, so no
-//!   frame of the journal, which all hubs share, names a hub that the manifest does not list, and the first
-//!   frame that names it has offset 1. Earlier frames have no record of it, so there is no gap to fill. A
-//!   start gives each hub in the manifest the records from the hub's own `next` on, so it need not know when
-//!   a hub was added.
-//! - **An id is one hub for ever:** one class, one index in it, and no other id has these. The manifest and
-//!   the hub's own file store them; an opening with other values is refused with an error that names both.
-//! - **Closing a hub loses nothing.** All records applied to it are synced in its segments, and the manifest
-//!   has their end offset, before it is closed. Journals that still have those records do not matter to a
-//!   start, since the records are below that offset. So the hub can be opened again, by this process or
-//!   another, and continues where it was.
+//! - **A hub exists once the manifest lists it, not before.** An opening that was interrupted anywhere leaves no
+//!   hub, or a whole one without records, whose place the next opening of the same id takes.
+//! - **No record of a hub is older than its manifest entry**, since records get offsets only after `admit`. So a
+//!   start gives each hub the journal's records from the hub's own `next` on, whenever it was added.
+//! - **An id is one hub for ever:** one class, one index in it, and no other id has these.
+//! - **Closing a hub loses nothing:** all records applied to it are synced in its segments, and the manifest has
+//!   their end offset, before it is closed. Journals that still have them do not matter to a start.
 //! - **Other hubs are unaffected:** nothing here writes, syncs or reads a file of another hub except the
-//!   manifest, where the entries of other hubs are those of the last checkpoint.
-//! - A directory with records that the manifest does not list is not opened as a hub, since they may be
-//!   incomplete.
+//!   manifest, where their entries are those of the last checkpoint.
 
 use super::Segments;
 use crate::chain::{self, Appender, ChainOptions};
 use crate::files::{Files, Part};
-use crate::manifest::{HUB_NAME, HubEntry, HubFile, Keep, SegmentEntry};
+use crate::manifest::{HUB_NAME, HubEntry, HubFile, Keep};
 use crate::segment::{self, HEAD_BYTES, Name};
 use crate::storage::{Storage, StorageFile, join};
-use crate::{HubName, LogError};
+use crate::{HubName, LogError, Result};
 use hubsub_types::HubId;
 use std::sync::Arc;
 
-/// A hub that is to be opened.
 pub struct Opening<S: Storage> {
     files: Arc<Files<S>>,
     options: ChainOptions,
@@ -44,7 +32,6 @@ pub struct Opening<S: Storage> {
     made: Option<HubFile>,
 }
 
-/// An opened hub that is not written yet.
 pub struct Ready<S: Storage> {
     entry: HubEntry,
     appender: Appender<S>,
@@ -57,7 +44,7 @@ impl<S: Storage> Segments<S> {
     /// # Errors
     /// [`LogError::Differs`]: another hub here has the id, or the index in the class.
     /// [`LogError::Quarantined`]: it is damaged.
-    pub fn opening(&self, name: &HubName, keep: Keep) -> Result<Option<Opening<S>>, LogError> {
+    pub fn opening(&self, name: &HubName, keep: Keep) -> Result<Option<Opening<S>>> {
         let is_it = |entry: &HubEntry| entry.hub == name.hub;
         let is_in_its_place = |entry: &HubEntry| (&entry.class, entry.index) == (&name.class, name.index);
         let mut entries = self.manifest.hubs.iter();
@@ -77,9 +64,8 @@ impl<S: Storage> Segments<S> {
     }
 
     fn opening_of(&self, entry: HubEntry, made: Option<HubFile>) -> Opening<S> {
-        let (files, options, identity) =
-            (Arc::clone(&self.files), self.options.chain, self.manifest.identity);
-        Opening { files, options, identity, entry, made }
+        let files = Arc::clone(&self.files);
+        Opening { files, options: self.options.chain, identity: self.manifest.identity, entry, made }
     }
 
     /// Takes opened hubs into service: all of them or none.
@@ -89,7 +75,7 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Panics
     /// One of them is already open: callers open each hub once.
-    pub fn admit(&mut self, ready: Vec<Ready<S>>) -> Result<(), LogError> {
+    pub fn admit(&mut self, ready: Vec<Ready<S>>) -> Result<()> {
         assert!(ready.iter().all(|ready| !self.hubs.contains_key(&ready.entry.hub)), "opened twice");
         for entry in ready.iter().filter(|ready| ready.is_made).map(|ready| &ready.entry) {
             let at = self.manifest.hubs.partition_point(|other| other.hub < entry.hub);
@@ -112,7 +98,7 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Errors
     /// As for `opening`, `run` and `admit`; then there is no such hub.
-    pub fn add_hub(&mut self, class: &str, index: u16, keep: Keep) -> Result<HubId, LogError> {
+    pub fn add_hub(&mut self, class: &str, index: u16, keep: Keep) -> Result<HubId> {
         let last = self.manifest.hubs.last().map_or(0, |entry| entry.hub.0);
         let hub = last.checked_add(1).map(HubId);
         let hub =
@@ -133,14 +119,14 @@ impl<S: Storage> Segments<S> {
     ///
     /// # Errors
     /// It could not be made safe: the hub is still open. Once a sync has failed, no other close is possible.
-    pub fn close_hub(&mut self, hub: HubId) -> Result<bool, LogError> {
+    pub fn close_hub(&mut self, hub: HubId) -> Result<bool> {
         if self.is_broken {
             return Err(LogError::Broken);
         }
         let Some(appender) = self.hubs.get_mut(&hub) else { return Ok(false) };
         appender.flush()?;
         appender.sync().inspect_err(|e| self.is_broken |= !e.is_passing())?;
-        let entry = self.manifest.hubs.iter_mut().find(|entry| entry.hub == hub).expect("hubs stay");
+        let entry = self.manifest.hub_mut(hub).expect("hubs stay");
         (entry.segments, entry.next, entry.earliest) = appender.entries();
         self.store()?;
         if let Some((_, pass)) = self.pass.take_if(|(of, _)| *of == hub) {
@@ -165,14 +151,9 @@ impl<S: Storage> Opening<S> {
     /// [`LogError::Full`]: the disk is full. [`LogError::Damaged`]: records are missing.
     /// [`LogError::Refused`]: its new directory already has records. Others come from the storage. A hub that
     /// was to be created leaves no files.
-    pub fn run(self) -> Result<Ready<S>, LogError> {
+    pub fn run(self) -> Result<Ready<S>> {
         let Opening { files, options, identity, entry, made } = self;
         let Some(file) = made else {
-            for name in entry.segments.iter().map(SegmentEntry::name) {
-                for part in [Part::Segment, Part::Index, Part::Runs] {
-                    files.forget(entry.hub, name, part);
-                }
-            }
             let appender = chain::open(&files, identity, &entry, options)?;
             return Ok(Ready { entry, appender, is_made: false });
         };
@@ -198,7 +179,6 @@ impl<S: Storage> Opening<S> {
 }
 
 impl<S: Storage> Ready<S> {
-    /// Its present or future entry in the manifest.
     #[must_use]
     pub fn entry(&self) -> &HubEntry {
         &self.entry
@@ -215,7 +195,7 @@ impl<S: Storage> Ready<S> {
 ///
 /// # Errors
 /// Errors of the storage.
-fn is_blank(storage: &impl Storage, hub: HubId) -> Result<bool, LogError> {
+fn is_blank(storage: &impl Storage, hub: HubId) -> Result<bool> {
     let directory = segment::directory(hub);
     let cannot = |e| LogError::io("cannot look into a directory", e);
     let first = Name::written(1).file(Part::Segment);

@@ -8,7 +8,6 @@ mod support;
 
 use hubsub_log::repair::repair;
 use hubsub_log::sim::Faults;
-use hubsub_log::verify::verify;
 use hubsub_log::{Cursor, Kind, LogError};
 use oracle::{HUB, Latest, OTHER, ROOMS, Reader, SMALL, TOMBSTONE_US, Test, publish, room, tombstone};
 use proptest::prelude::*;
@@ -16,7 +15,7 @@ use proptest::sample::Index;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Sent, read_back, read_on};
+use support::{Sent, read_back, read_on, verify};
 
 /// Fills and seals segments with other keys.
 fn fill(test: &mut Test) {

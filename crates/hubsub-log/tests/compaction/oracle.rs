@@ -1,8 +1,8 @@
 //! The model of a hub that keeps the latest: the records sent, the readers' state, and what the log must
 //! contain.
 
+use crate::support::verify;
 use crate::support::{OPTIONS, Publish, Sent, TestLog, read_back, read_on};
-use hubsub_log::verify::verify;
 use hubsub_log::{ChainOptions, Compaction, Cursor, HubId, Keep, Kind, LogError, LogOptions};
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;

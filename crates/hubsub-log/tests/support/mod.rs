@@ -5,6 +5,7 @@
 use hubsub_log::record::{self, Record};
 use hubsub_log::rooms::Last;
 use hubsub_log::sim::SimDisk;
+use hubsub_log::verify::{Verified, verify_watched};
 use hubsub_log::{
     Batch, Chain, ChainOptions, HubId, HubName, Journal, Keep, Kind, LogError, LogOptions, Opened, Segments,
     open,
@@ -71,7 +72,7 @@ impl Read {
 /// Reads a room backwards.
 pub fn read_back(chain: &Chain<SimDisk>, room: &[u8]) -> Read {
     let mut records = Vec::new();
-    let outcome = chain.read_back(room, |record| {
+    let outcome = chain.read_back_from(room, &mut None, u64::MAX, |record| {
         records.push(Sent::of(record));
         ControlFlow::Continue(())
     });
@@ -359,4 +360,9 @@ impl TestLog {
         let hubs: Vec<HubId> = self.hubs.keys().copied().collect();
         hubs.into_iter().for_each(|hub| self.check(hub));
     }
+}
+
+/// Reads every record of a directory.
+pub fn verify(disk: &SimDisk) -> Result<Verified, LogError> {
+    verify_watched(disk, &mut |_| ControlFlow::Continue(()))
 }

@@ -3,7 +3,7 @@
 use super::Log;
 use crate::io::log_lines::Level;
 use hubsub_log::record::{self, decode_headers};
-use hubsub_log::{Chain, Disk, Keep, LogError, Mark, Reach};
+use hubsub_log::{Chain, Disk, Keep, LogError, Mark};
 use hubsub_route::{Found, LogPlace, LogRead, Namespace, Record, Then, Want};
 use hubsub_types::{Epoch, ErrorCode, Position, Qos, Seq};
 use std::ops::ControlFlow;
@@ -211,15 +211,13 @@ impl Search {
 
     fn take_from(&mut self, chain: &Chain<Disk>, from: u64) -> Result<(), LogError> {
         let (room, epoch, wanted) = (Arc::clone(&self.read.room), self.read.epoch.0, self.wanted());
-        let reach = chain.read_on(&room, epoch, from, wanted, |record| self.take(record))?;
-        self.begins_at(reach);
+        let first = chain.read_on(&room, epoch, from, wanted, |record| self.take(record))?;
+        self.begins_at(first);
         Ok(())
     }
 
-    fn begins_at(&mut self, reach: Reach) {
-        if let Reach::From { first } = reach
-            && first <= self.read.seq_max.0
-        {
+    fn begins_at(&mut self, first: Option<u64>) {
+        if let Some(first) = first.filter(|&first| first <= self.read.seq_max.0) {
             self.found.first.get_or_insert(Seq(first));
         }
     }

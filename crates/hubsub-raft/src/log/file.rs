@@ -22,7 +22,6 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// The header of a file with this body.
     pub(super) fn header(self, body: &[&[u8]]) -> [u8; HEADER] {
         let crc = body.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
         let mut header = [0; HEADER];
@@ -32,7 +31,6 @@ impl Kind {
         header
     }
 
-    /// Verifies the header of a file with this body.
     pub(super) fn check(self, path: &Path, header: &[u8], body: &[u8]) -> Result<(), LogError> {
         if header.len() < HEADER || header[..8] != *self.magic {
             return Err(LogError::damaged(path, 0, "it does not begin as such a file does"));
@@ -68,7 +66,6 @@ pub(crate) fn publish(aside: &Path, path: &Path) -> Result<(), LogError> {
     sync_directory(path.parent().expect("a file lies in a directory"))
 }
 
-/// Replaces a file atomically.
 pub(crate) fn replace(path: &Path, kind: Kind, body: &[u8]) -> Result<(), LogError> {
     publish(&write_aside(path, kind, &[body])?, path)
 }

@@ -30,9 +30,7 @@ use crate::types::{Entry, LogId, RawLogId, Vote, decode_entry, encode_entry, log
 
 const STATE: Kind = Kind { magic: b"HUBRAFTV", version: 1 };
 
-/// Why the log cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say it")]
 pub enum LogError {
     #[error("the coordinator's files are damaged: {path}, byte {offset}: {what}\nhint: let this node join anew with an empty directory; the others have its data", path = path.display())]
     Damaged { path: PathBuf, offset: u64, what: String },
@@ -64,7 +62,6 @@ impl From<LogError> for io::Error {
     }
 }
 
-/// The log of one node.
 pub(crate) struct Log {
     directory: PathBuf,
     segments: VecDeque<Segment>,
@@ -119,7 +116,6 @@ impl Log {
         self.slots.back().map(|slot| slot.id).or(self.purged)
     }
 
-    /// Bytes of all segments.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.end).sum()
     }
@@ -211,7 +207,6 @@ impl Log {
         Ok(())
     }
 
-    /// Adds a segment that was found on disk.
     fn take(&mut self, segment: Segment, (places, bytes): Found) -> Result<(), LogError> {
         let first = segment.first;
         if let Some(last) = self.slots.back().map(|slot| slot.id.index())

@@ -31,13 +31,11 @@ pub(super) struct Segment {
     pub path: PathBuf,
     file: File,
     salt: u64,
-    /// Position of the next frame.
     pub end: u64,
     /// Number of bytes known to be on disk.
     synced: u64,
 }
 
-/// Position of an entry's payload in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub offset: u64,
@@ -133,7 +131,6 @@ impl Segment {
         self.mark()
     }
 
-    /// Reads the payload at `place` and verifies it.
     pub fn read(&self, place: Place) -> Result<Vec<u8>, LogError> {
         let mut bytes = vec![0; FRAME + place.length as usize];
         let from = place.offset - FRAME as u64;
@@ -172,7 +169,6 @@ struct Frame {
 #[derive(Debug)]
 struct Scan {
     places: Vec<Place>,
-    /// End of the last good frame.
     end: usize,
 }
 

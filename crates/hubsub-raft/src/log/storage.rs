@@ -24,7 +24,6 @@ impl LogStorage {
         Ok(Self(Rc::new(RefCell::new(Log::open(directory)?))))
     }
 
-    /// Bytes of all segments.
     pub fn bytes(&self) -> u64 {
         self.0.borrow().bytes()
     }

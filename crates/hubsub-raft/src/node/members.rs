@@ -52,7 +52,6 @@ impl Presence {
         }
     }
 
-    /// Members that were silent for longer than `limit`.
     pub fn away(&self, now: Instant, limit: Duration) -> BTreeSet<NodeId> {
         let silent = self.heard.iter().filter(|(_, at)| now.saturating_duration_since(**at) > limit);
         silent.map(|(node, _)| *node).collect()

@@ -15,8 +15,6 @@ mod members;
 mod network;
 mod options;
 mod serve;
-#[cfg(test)]
-mod simulation;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -47,25 +45,18 @@ use crate::transport::{CallError, Lane, Transport};
 use crate::types::{NodeId, Peer, Types};
 use leases::Leases;
 
-/// A node's view of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Id of this node.
     pub node: NodeId,
     /// Id of the cluster; 0 if the node is in none yet.
     pub cluster: u128,
     pub term: u64,
-    /// The leader, if this node knows it.
     pub leader: Option<NodeId>,
     /// All members, and whether they vote.
     pub members: BTreeMap<NodeId, (Peer, bool)>,
-    /// Index of the last entry applied here.
     pub applied: u64,
-    /// Bytes of the log on this node's disk.
     pub log_bytes: u64,
-    /// Bytes of keys and values.
     pub store_bytes: usize,
-    /// Why the node stopped, if it did.
     pub failed: Option<String>,
 }
 
@@ -207,7 +198,6 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// This node's view of its cluster.
     pub fn status(&self) -> Status {
         let inner = &self.inner;
         let metrics = inner.raft.metrics();
@@ -241,7 +231,6 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Answers a request of another node.
     pub async fn serve(&self, request: &[u8]) -> Vec<u8> {
         wire::encode(&(), &self.inner.serve(request).await)
     }

@@ -87,6 +87,16 @@ fn unreachable(error: &(impl std::error::Error + 'static)) -> RpcError {
     RPCError::Unreachable(Unreachable::new(error))
 }
 
+/// The content of a reply of this kind.
+macro_rules! reply_of {
+    ($kind:ident, $call:expr) => {
+        match $call.await? {
+            Reply::$kind(response) => Ok(response),
+            _ => Err(nonsense()),
+        }
+    };
+}
+
 fn nonsense() -> RpcError {
     RPCError::Unreachable(Unreachable::from_string("the peer's reply is to another request"))
 }
@@ -101,10 +111,7 @@ impl<T: Transport> RaftNetworkV2<Types> for End<T> {
     ) -> Result<AppendEntriesResponse<Types>, RpcError> {
         // openraft passes the heartbeat interval, which is too short to sync many entries.
         let limit = if self.lane == Lane::Heartbeat { option.hard_ttl() } else { self.limit };
-        match self.call(Request::Append(request), limit).await? {
-            Reply::Append(response) => Ok(response),
-            _ => Err(nonsense()),
-        }
+        reply_of!(Append, self.call(Request::Append(request), limit))
     }
 
     async fn vote(
@@ -112,10 +119,7 @@ impl<T: Transport> RaftNetworkV2<Types> for End<T> {
         request: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RpcError> {
-        match self.call(Request::Vote(request), option.hard_ttl()).await? {
-            Reply::Vote(response) => Ok(response),
-            _ => Err(nonsense()),
-        }
+        reply_of!(Vote, self.call(Request::Vote(request), option.hard_ttl()))
     }
 
     async fn pre_vote(
@@ -123,10 +127,7 @@ impl<T: Transport> RaftNetworkV2<Types> for End<T> {
         request: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RpcError> {
-        match self.call(Request::PreVote(request), option.hard_ttl()).await? {
-            Reply::Vote(response) => Ok(response),
-            _ => Err(nonsense()),
-        }
+        reply_of!(Vote, self.call(Request::PreVote(request), option.hard_ttl()))
     }
 
     async fn transfer_leader(
@@ -134,10 +135,7 @@ impl<T: Transport> RaftNetworkV2<Types> for End<T> {
         request: TransferLeaderRequest<Types>,
         option: RPCOption,
     ) -> Result<TransferLeaderResponse<Types>, RpcError> {
-        match self.call(Request::Transfer(request), option.hard_ttl()).await? {
-            Reply::Transfer(response) => Ok(response),
-            _ => Err(nonsense()),
-        }
+        reply_of!(Transfer, self.call(Request::Transfer(request), option.hard_ttl()))
     }
 
     async fn full_snapshot(

@@ -8,10 +8,8 @@ use openraft::{Config, SnapshotPolicy};
 use crate::limits::{AWAY_MAX, SNAPSHOT_ENTRIES};
 use crate::types::Peer;
 
-/// Configuration of a node.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Directory of its files.
     pub directory: PathBuf,
     /// Its name, and the address at which others reach its transport.
     pub peer: Peer,
@@ -32,14 +30,12 @@ impl Options {
 /// Time limits and intervals. All nodes of a cluster must have the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Interval between a leader's heartbeats.
     pub heartbeat: Duration,
     /// A follower that hears nothing for the longer of both, and then a random time between them, starts an
     /// election.
     pub election: (Duration, Duration),
     /// Limit for the answer to entries, and for one step of forwarding.
     pub rpc: Duration,
-    /// Limit for a whole request.
     pub request: Duration,
     /// Interval at which a leader checks leases and members.
     pub tick: Duration,

@@ -35,24 +35,16 @@ impl<T: Transport> Inner<T> {
         if let Err(reply) = self.check(envelope, &request) {
             return reply;
         }
-        let stopped = |error: &dyn std::fmt::Display| refused(error.to_string());
+        let raft = &self.raft;
         match request {
-            Request::Append(request) => match self.raft.append_entries(request).await {
-                Ok(response) => Reply::Append(response),
-                Err(error) => stopped(&error),
-            },
-            Request::Vote(request) => match self.raft.vote(request).await {
-                Ok(response) => Reply::Vote(response),
-                Err(error) => stopped(&error),
-            },
-            Request::PreVote(request) => match self.raft.pre_vote(request).await {
-                Ok(response) => Reply::Vote(response),
-                Err(error) => stopped(&error),
-            },
-            Request::Transfer(request) => match self.raft.handle_transfer_leader(request).await {
-                Ok(response) => Reply::Transfer(response),
-                Err(error) => stopped(&error),
-            },
+            Request::Append(request) => {
+                raft.append_entries(request).await.map_or_else(refused, Reply::Append)
+            }
+            Request::Vote(request) => raft.vote(request).await.map_or_else(refused, Reply::Vote),
+            Request::PreVote(request) => raft.pre_vote(request).await.map_or_else(refused, Reply::Vote),
+            Request::Transfer(request) => {
+                raft.handle_transfer_leader(request).await.map_or_else(refused, Reply::Transfer)
+            }
             Request::Snapshot(piece) => self.take_piece(piece).await,
             Request::Client(request) => {
                 self.answer(request, Instant::now() + self.options.timing.request).await
@@ -69,7 +61,7 @@ impl<T: Transport> Inner<T> {
         let joins = matches!(request, Request::Client(ClientRequest::Join(..)));
         if ours == 0 && to.to == self.id && to.cluster != 0 {
             // Only a leader that this node has asked to join knows its id.
-            return self.belong(to.cluster).map_err(|error| refused(error.to_string()));
+            return self.belong(to.cluster).map_err(refused);
         }
         match to.cluster == ours || (joins && to.cluster == 0) {
             true => Ok(()),
@@ -90,7 +82,7 @@ impl<T: Transport> Inner<T> {
                 && piece.offset + piece.bytes.0.len() as u64 <= piece.total;
             if !fits {
                 *incoming = Incoming::default();
-                return refused("a piece of a snapshot that does not fit the others".into());
+                return refused("a piece of a snapshot that does not fit the others");
             }
             incoming.bytes.extend_from_slice(&piece.bytes.0);
             if (incoming.bytes.len() as u64) < incoming.total {
@@ -102,10 +94,8 @@ impl<T: Transport> Inner<T> {
             Ok((meta, state)) => Snapshot { meta, snapshot: Arc::new(state.to_vec()) },
             Err(error) => return refused(format!("the snapshot {error}")),
         };
-        match self.raft.install_full_snapshot(piece.vote, snapshot).await {
-            Ok(response) => Reply::Snapshot(response),
-            Err(error) => refused(error.to_string()),
-        }
+        let installed = self.raft.install_full_snapshot(piece.vote, snapshot).await;
+        installed.map_or_else(refused, Reply::Snapshot)
     }
 
     /// Answers as the leader, if this node is the leader.
@@ -157,7 +147,7 @@ impl<T: Transport> Inner<T> {
         let index = self.read_index().await?;
         let applied = self.raft.wait(None).applied_index_at_least(Some(index), "a renewal").await;
         let lead = self.lead().ok_or(Reply::NotLeader(None))?;
-        applied.map_err(|error| refused(error.to_string()))?;
+        applied.map_err(refused)?;
         let now = Instant::now();
         let mut leases = self.leases.borrow_mut();
         let renewed = self.machine.with(|store| {
@@ -215,8 +205,7 @@ impl<T: Transport> Inner<T> {
             }
             if node == self.id {
                 // The caller's next attempt reaches the successor, or another node.
-                let handed = self.raft.trigger().transfer_leader(heir).await;
-                handed.map_err(|error| refused(error.to_string()))?;
+                self.raft.trigger().transfer_leader(heir).await.map_err(refused)?;
                 return Err(Reply::NotLeader(None));
             }
             let voters = members::voters(self.id, &rest, &learners, &self.away(), self.options.voters_max);
@@ -253,6 +242,6 @@ fn known_leader(forward: &Forward) -> Reply {
     Reply::NotLeader(forward.leader_id.zip(forward.leader_node.clone()))
 }
 
-fn refused(reason: String) -> Reply {
-    Reply::Failed(Refusal::Stopped { reason }.into())
+fn refused(reason: impl ToString) -> Reply {
+    Reply::Failed(Refusal::Stopped { reason: reason.to_string() }.into())
 }

@@ -14,26 +14,19 @@ use crate::log::LogError;
 use crate::transport::{CallError, Transport};
 use crate::types::{NodeId, Peer};
 
-/// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its files cannot be used.
     #[error(transparent)]
     Files(#[from] LogError),
-    /// openraft rejects the timing.
     #[error("timing: {0}")]
     Timing(String),
     /// openraft rejected the files, or stopped.
     #[error("the coordinator does not start: {0}")]
     Raft(String),
-    /// The thread or the listener failed.
     #[error("the coordinator does not start: {0}")]
     Io(#[from] std::io::Error),
-    /// A member refused to admit this node.
     #[error("{address} does not admit this node: {refusal}")]
-    #[allow(missing_docs, reason = "the message says it")]
     Refused { address: String, refusal: Refusal },
-    /// The node at an address has a different secret.
     #[error("the cluster's secret is different at {0}")]
     WrongSecret(String),
     /// The node was admitted earlier, but no member has reached it yet.
@@ -47,7 +40,6 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Stable name of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Files(_) => "files",
@@ -188,7 +180,6 @@ impl<T: Transport> Inner<T> {
         self.store_cluster(cluster)
     }
 
-    /// Stores the cluster's id.
     pub(super) fn store_cluster(&self, cluster: u128) -> Result<(), LogError> {
         if self.cluster.get() != cluster {
             Identity { node: self.id, cluster }.save(&self.options.directory)?;

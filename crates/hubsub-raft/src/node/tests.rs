@@ -1,11 +1,13 @@
+mod simulation;
+
 use std::rc::Rc;
 
 use tokio::time::{Instant, sleep};
 
-use super::simulation::{Cluster, Done, History, all, put, simulate};
 use super::*;
 use crate::identity::Bootstrap;
 use crate::store::{Expect, Write};
+use simulation::{Cluster, Done, History, all, put, simulate};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::store::{Answer, Command, LeaseId, Value};
 use crate::types::{NodeId, Peer, Types, Vote, put};
 
-/// Version of these messages.
 pub const PROTOCOL: u16 = 1;
 
 /// Addressee of a request, since an address may have a new owner.
@@ -39,7 +38,6 @@ pub(crate) enum Request {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Piece {
     pub vote: Vote,
-    /// Total bytes of the snapshot.
     pub total: u64,
     pub offset: u64,
     pub bytes: Value,
@@ -71,7 +69,6 @@ pub(crate) enum Reply {
     Vote(VoteResponse<Types>),
     Transfer(TransferLeaderResponse<Types>),
     Snapshot(SnapshotResponse<Types>),
-    /// The piece was accepted.
     More,
     Client(ClientReply),
     /// Not executed here; names the leader if known.
@@ -80,7 +77,6 @@ pub(crate) enum Reply {
 }
 
 impl ClientRequest {
-    /// Whether the request is idempotent.
     pub fn repeatable(&self) -> bool {
         !matches!(self, Self::Propose(_))
     }

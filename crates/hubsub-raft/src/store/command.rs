@@ -12,7 +12,6 @@ use crate::limits::{
     COMMIT_BYTES_MAX, COMMIT_KEYS_MAX, KEY_BYTES_MAX, LEASE_TTL_MAX, LEASE_TTL_MIN, VALUE_BYTES_MAX,
 };
 
-/// A change of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// Executes all writes or none, and only if every expectation holds.
@@ -23,7 +22,6 @@ pub enum Command {
         writes: Vec<Write>,
     },
     Grant {
-        /// Time to live, in ms.
         ttl_ms: u32,
     },
     /// Ends a lease and deletes its keys, at its holder's request.
@@ -39,7 +37,6 @@ pub struct Expect {
     pub revision: u64,
 }
 
-/// A write of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Write {
     /// Sets a value, and the lease that the key is bound to.
@@ -61,7 +58,6 @@ impl Write {
     }
 }
 
-/// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// Result of one of Raft's own entries.

@@ -15,7 +15,6 @@ use super::{Entry, Lease, LeaseId, Path, Store, Value};
 
 const FORMAT: u8 = 1;
 
-/// A state of the store.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
     version: u64,
@@ -24,10 +23,8 @@ pub struct Image {
     entries: Vec<ImageEntry>,
 }
 
-/// Directory, name, revision, lease, value.
 type ImageEntry = (Arc<str>, Arc<str>, u64, Option<LeaseId>, Value);
 
-/// Why bytes are no image.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     #[error("the state has format {0}, this version knows {FORMAT}\nhint: a newer version wrote it")]
@@ -44,7 +41,6 @@ impl Image {
 }
 
 impl Store {
-    /// Takes an image of the current state.
     pub fn image(&self) -> Image {
         let entries = self.directories.iter().flat_map(|(directory, names)| {
             names.iter().map(|(name, entry)| {

@@ -37,7 +37,6 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// Keys, leases and the latest changes.
 #[derive(Debug, Default)]
 pub struct Store {
     /// Number of the last command that changed a key.
@@ -45,9 +44,7 @@ pub struct Store {
     /// By directory, then by name, so that the keys of a directory are adjacent.
     directories: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Entry>>,
     leases: BTreeMap<LeaseId, Lease>,
-    /// Number of the last lease.
     lease_last: u64,
-    /// Bytes of keys and values.
     bytes: usize,
     changes: Changes,
 }
@@ -99,7 +96,6 @@ pub struct Batch {
     pub whole_ends: bool,
     /// In a listing, sorted by name; changes are in no particular order, each name once.
     pub items: Vec<Item>,
-    /// Cursor for the next call.
     pub cursor: Cursor,
 }
 
@@ -109,7 +105,6 @@ impl Store {
         self.version
     }
 
-    /// Bytes of keys and values.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -119,12 +114,10 @@ impl Store {
         self.leases.iter().map(|(id, lease)| (*id, lease.ttl_ms))
     }
 
-    /// A lease's time to live in milliseconds.
     pub fn lease(&self, lease: LeaseId) -> Option<u32> {
         self.leases.get(&lease).map(|lease| lease.ttl_ms)
     }
 
-    /// A key's value and revision.
     pub fn get(&self, key: &str) -> Option<(Value, u64)> {
         self.entry(&Path::new(key)).map(|entry| (entry.value.clone(), entry.revision))
     }

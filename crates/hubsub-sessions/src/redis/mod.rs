@@ -29,7 +29,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Idle time after which a connection is checked before it is used.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// A session store in a Redis server.
 pub struct Redis {
     client: Client,
     /// The server's address, for messages to operators.

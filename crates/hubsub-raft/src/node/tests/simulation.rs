@@ -14,8 +14,8 @@ use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Node, Options, Status, Timing};
 use crate::error::Error;
+use crate::node::{Node, Options, Status, Timing};
 use crate::store::{Answer, Command, Expect, Write};
 use crate::transport::{CallError, Lane, Transport};
 use crate::types::Peer;
