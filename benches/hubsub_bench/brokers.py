@@ -42,8 +42,7 @@ class Mosquitto:
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """Runs the broker on its cores until the end of the block. It routes on one thread, whatever `shards`
-        is.
+        """Runs the broker on its cores until the end of the block. It routes on one thread, whatever `shards` is.
 
         Args:
             cores: Cores of server and generator.
@@ -99,9 +98,7 @@ class RunningBroker:
         yield Running(address, self.pid, "MQTT broker", "", mqtt=address)
 
     def check(self) -> None:
-        """Raises BenchError if it accepts no client, so that this is known before the other server's first
-        run.
-        """
+        """Raises BenchError if it accepts no client, so that this is known before the other server's first run."""
         address = self.address()
         host, _, port = address.rpartition(":")
         try:

@@ -1,6 +1,4 @@
-"""Runs a scenario with a log, as `runner` does: each run in a directory of its own that is removed
-afterwards.
-"""
+"""Runs a scenario with a log, as `runner` does: each run in a directory of its own that is removed afterwards."""
 
 import resource
 import tempfile

@@ -54,9 +54,7 @@ LIVE: Params = {
     "spin": True,
 }
 ROUNDS = 5
-"""Windows without and with slow subscribers, in turn: a single one may show only other activity of the
-machine.
-"""
+"""Windows without and with slow subscribers, in turn: a single one may show only other activity of the machine."""
 CATCH_UP_SHARE = 10
 """Slow subscribers catch up with a tenth of the log's size: the most that they read in a window."""
 SLOW_SUBSCRIBERS = 1000

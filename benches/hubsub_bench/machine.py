@@ -66,9 +66,7 @@ class Cores:
     load_threads: int
 
     def two_loads(self) -> "tuple[Cores, Cores]":
-        """Splits them for two generators at once: all cores of the generator but one, and that one; the same
-        for both if it has one.
-        """
+        """Splits them for two generators at once: all cores of the generator but one, and that one."""
         if len(self.load) < 2:
             return self, self
         *most, last = sorted(self.load)

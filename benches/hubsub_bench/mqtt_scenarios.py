@@ -1,5 +1,4 @@
-"""The rows of MQTT: the workloads of the Redis rows by MQTT clients, beside HubSub's own Redis rows or a
-broker.
+"""The rows of MQTT: the workloads of the Redis rows by MQTT clients, beside HubSub's own Redis rows or a broker.
 
 Definitions (payloads 128 bytes; a publish is in flight until PUBACK, with QoS 2 until PUBCOMP; with QoS 0 it
 has no reply: a ping after each quarter of the window replaces it):

@@ -71,9 +71,7 @@ def terminal_table(results: Sequence[Result]) -> "Table":
 
 
 def markdown_table(results: Sequence[Result]) -> str:
-    """The table in Markdown, followed by descriptions of the scenarios and reasons why figures are
-    unreliable.
-    """
+    """The table in Markdown, followed by descriptions of the scenarios and reasons why figures are unreliable."""
     rows = [HEADINGS, ("---",) * len(HEADINGS), *(line.cells() for line in lines(results))]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     legend: list[str] = []

@@ -158,18 +158,14 @@ class HubSubServer:
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """A `redis-server` with its defaults, except for persistence: off, or with a store a log synced before
-    each reply.
-    """
+    """A `redis-server` with its defaults, without persistence, or with a log synced before each reply."""
 
     name: str = "Redis"
     protocols: frozenset[str] = frozenset({"redis"})
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """Runs the server until the end of the block; see `Target.running`. It routes on one thread, whatever
-        `shards` is.
-        """
+        """Runs the server until the end of the block; see `Target.running`. It routes on one thread."""
         program = shutil.which("redis-server")
         if program is None:
             raise BenchError("redis-server is not installed", None, "apt-get install redis-server")

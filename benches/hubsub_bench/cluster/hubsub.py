@@ -26,9 +26,7 @@ HUBSUB = (sys.executable, "-m", "hubsub")
 CLASS = "default"
 """Class of the rooms of all rows."""
 STILL_S = 0.5
-"""Nodes update their frame counts with the heartbeats of links: counts are complete after this time without a
-change.
-"""
+"""Nodes update their frame counts with the links' heartbeats: after this time without a change they are complete."""
 STOP_S = 90.0
 POLL_S = 0.05
 HTTP_S = 10.0

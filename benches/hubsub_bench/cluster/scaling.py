@@ -109,9 +109,7 @@ def _window(
 
 
 class _Busy:
-    """Samples the machine's CPU time in the background; the median counts, as connecting and ending are no
-    load.
-    """
+    """Samples the machine's CPU time in the background; the median counts, as connecting and ending are no load."""
 
     def __enter__(self) -> "_Busy":
         self._end = threading.Event()

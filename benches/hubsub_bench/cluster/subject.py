@@ -90,8 +90,7 @@ class ClusterTarget(Protocol):
         """Whether a room that loses its node gets another."""
 
     def running(self, nodes: int, directory: Path) -> AbstractContextManager[Cluster]:
-        """Runs the cluster until the end of the block; all nodes know each other. Each node routes on one
-        core.
+        """Runs the cluster until the end of the block; all nodes know each other. Each node routes on one core.
 
         Args:
             nodes: Number of nodes.

@@ -79,9 +79,7 @@ class Bench:
 
     @contextmanager
     def metered(self, node: "Node", *, beside_broker: bool = False) -> Iterator[Spent]:
-        """Counts CPU in the block, and complains about a high load of other processes, unless an external
-        broker is measured.
-        """
+        """Counts CPU in the block; complains of a high load of others, unless an external broker is measured."""
         assert self._engine is not None, "the row says that it needs Spark"
         spent = Spent()
         started, busy = time.monotonic(), busy_seconds()

@@ -39,9 +39,7 @@ routes = Routes("consumers")
 
 
 class AtItsRoom:
-    """Answers with the data of the room's leader, which is the most complete; else of a node that leads the
-    consumer's entry.
-    """
+    """Answers with the data of the room's leader, else of a node that leads the consumer's entry."""
 
     async def answer(self, asked: Asked) -> Response:
         own, replies, _ = await asked.of_all()
@@ -95,9 +93,7 @@ async def show_consumer(state: State, request: Request) -> Response:
     reach=AllTold(),
 )
 async def delete_consumer(state: State, request: Request) -> Response:
-    """Deletes the entry first, then the data plane's state. Current members continue from the position they
-    send, as the next member does.
-    """
+    """Deletes the entry, then the data plane's state. Current members continue from the position they send."""
     key = _key_of(request)
     await _one(state, key)
     [outcome] = await state.node.publish([Item(_row(key), b"", {}, "hubsub")], as_node=True)
@@ -173,9 +169,7 @@ async def _entries(state: State, keys: Sequence[Key]) -> list[Consumer | None]:
 
 
 async def _cold(state: State, key: Key, row: bytes) -> Consumer:
-    """Reads a consumer from its entry: epoch, the seq up to which all records are acknowledged, and
-    acknowledged seqs above it.
-    """
+    """A consumer from its entry: epoch, the seq up to which all are acknowledged, and acknowledged seqs above it."""
     epoch, seq = (int.from_bytes(row[at : at + 8], "little") for at in (0, 8))
     lag = None
     try:

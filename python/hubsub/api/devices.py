@@ -289,9 +289,7 @@ async def _said(
 
 
 async def _is_seen(state: State, nodes: Everywhere, devices: Devices, device: str) -> bool | None:
-    """Whether the device is known. None where not all nodes could be asked: the action is published either
-    way.
-    """
+    """Whether the device is known. None where not all nodes could be asked: the action is published either way."""
     try:
         last, connected = await _said(state, nodes, devices, device)
     except HubSubError:

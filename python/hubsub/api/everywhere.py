@@ -1,5 +1,4 @@
-"""Queries of all nodes for endpoints whose response combines several routes: rooms, connections, records of a
-room.
+"""Queries of all nodes for endpoints whose response combines several routes: rooms, connections, records of a room.
 
 Owns the set of nodes that did not answer. Other nodes are asked for their own part only (`scope=node`), by
 routes of the table that any client could use.
@@ -45,9 +44,7 @@ class Everywhere:
 
     @property
     def headers(self) -> dict[str, str] | None:
-        """Response header that lists unreachable nodes, so that a client can distinguish a partial
-        response from a complete one.
-        """
+        """Response header that lists unreachable nodes: it marks a partial response."""
         return {UNREACHABLE: ", ".join(sorted(self._missing))} if self._missing else None
 
     async def rooms(self, match: bytes, after: bytes | None, limit: int) -> tuple[list[Named], bool]:

@@ -159,9 +159,7 @@ def _numbers(text: str) -> set[int]:
 
 
 async def _hub_of(state: State, room: bytes) -> tuple[str, int | None]:
-    """Class of a room, and the hub that logs its records; None if there is none, or the room does not exist
-    yet.
-    """
+    """Class of a room, and the hub that logs its records; None if there is none, or the room does not exist yet."""
     name, hub = state.node.log_hub_of(room)
     if state.others is not None:
         hub = await state.others.hub_of(room) if state.others.log_owners.keeps_log(name) else None
@@ -169,9 +167,7 @@ async def _hub_of(state: State, room: bytes) -> tuple[str, int | None]:
 
 
 def _may_match(cls: RoomClass, pattern: str | None, named: str | None) -> bool:
-    """Whether a pattern, or a missing pattern, can match rooms of a class. Internal classes match only if
-    named.
-    """
+    """Whether a pattern, or a missing pattern, can match rooms of a class. Internal classes match only if named."""
     begins = (pattern or "").removeprefix("glob:").removeprefix("mqtt:")
     if cls.name.startswith(RESERVED) and cls.name != named and not begins.startswith(RESERVED):
         return False

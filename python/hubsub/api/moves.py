@@ -1,6 +1,4 @@
-"""Moves of rooms to another hub, and the latest moves. Any node accepts a request; the controller carries it
-out.
-"""
+"""Moves of rooms to another hub, and the latest moves. Any node accepts a request; the controller carries it out."""
 
 from typing import Final
 

@@ -78,9 +78,7 @@ async def show_node(state: State, request: Request) -> Response:
     reach=AtNamedRoom(Gathered(list[NodeRef], merge_plain)),
 )
 async def nodes_plain(state: State, request: Request) -> Response:
-    """This node only. The route's reach collects all nodes, or with `?room=` asks the leader for the room's
-    nodes.
-    """
+    """This node only. The route's reach collects all nodes, or with `?room=` asks the leader for the room's nodes."""
     return json_answer([state.node_ref(request)])
 
 

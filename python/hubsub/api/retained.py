@@ -90,9 +90,7 @@ def merge_retained(state: State, request: Request, pages: Sequence[RetainedPage]
     reach=Gathered(RetainedPage, merge_retained),
 )
 async def list_retained(state: State, request: Request) -> Response:
-    """A page examines `limit` entries, or fewer if they are long. Entries that the filter leaves out, or that
-    have expired, make it shorter.
-    """
+    """A page examines at most `limit` entries; those that the filter leaves out or that have expired shorten it."""
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     wanted, after = request.query_params.get("filter", ""), name(request, "after")
     matches, begin = _filter(wanted)
@@ -143,9 +141,7 @@ async def show_retained(state: State, request: Request) -> Response:
     reach=AllTold(),
 )
 async def delete_retained(state: State, request: Request) -> Response:
-    """Deletes a retained message. Current subscribers are not notified; only later subscribers no longer get
-    it.
-    """
+    """Deletes a retained message. Current subscribers are not notified; only later subscribers no longer get it."""
     topic = path_name(request, "topic")
     if await retained_here(state, topic) is None:
         raise _nothing(topic)

@@ -214,9 +214,7 @@ async def busiest(state: State, request: Request) -> Response:
 
 
 async def _placed(state: State, room: bytes, create: bool) -> None:
-    """In a cluster: makes sure that this node's data plane knows the hub of a room that is placed by a
-    record.
-    """
+    """In a cluster: makes sure that this node's data plane knows the hub of a room that is placed by a record."""
     located = None if state.cluster is None else await state.cluster.locate(room, create)
     if located is None:
         return

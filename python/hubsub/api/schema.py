@@ -1,5 +1,4 @@
-"""Request and response bodies of the REST API, one struct per body; the OpenAPI document is generated from
-them.
+"""Request and response bodies of the REST API, one struct per body; the OpenAPI document is generated from them.
 
 `log_schema` has the bodies of the log, `cluster_schema` those of a cluster.
 """
@@ -154,9 +153,7 @@ class PublishBatch(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class PublishOne(PublishItem, kw_only=True, forbid_unknown_fields=True):
-    """A single record to publish. Give `payload` or `payload_base64`, and either both or neither of
-    `producer` and `sequence`.
-    """
+    """A record to publish: one of `payload` and `payload_base64`, both or neither of `producer` and `sequence`."""
 
 
 def _has(name: str) -> dict[str, Any]:
@@ -254,9 +251,7 @@ class NodeList(Struct, kw_only=True):
 
 
 class Ready(Struct, kw_only=True):
-    """Readiness of a node. A full log, damaged hubs or an unavailable session store do not make it unready:
-    reads continue.
-    """
+    """Readiness of a node. Damage to its log or session store does not make it unready: reads continue."""
 
     status: Literal["ready"] = "ready"
     log: Annotated[

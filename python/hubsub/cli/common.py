@@ -184,8 +184,7 @@ def redis_url(server: str | None) -> str:
 
 
 class Answer(dict[str, Any]):
-    """An object in a node's response. Access to a missing field raises an error: then another server
-    answered.
+    """An object in a node's response. Access to a missing field raises an error: then another server answered.
 
     Args:
         pairs: Its fields.

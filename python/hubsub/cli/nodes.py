@@ -25,9 +25,7 @@ def list_nodes(url: Url = None, as_json: Json = False) -> None:
 
 
 def silent(api: Api, answered: Set[str]) -> Iterator[dict[str, Any]]:
-    """Nodes of the cluster that have not answered: with their registered data, or by name alone if they are
-    only voters.
-    """
+    """Nodes of the cluster that have not answered, with their registered data, or the name alone of a mere voter."""
     try:
         seen = api.get("/v1/cluster")
     except NoClusterError:

@@ -33,9 +33,7 @@ NOTHING_READ: dict[str, Any] = {
 
 @app.command("ls")
 def list_queries(url: Url = None, as_json: Json = False) -> None:
-    """Lists queries that reported progress in the last hour, and those with a blocked batch. Reasons go to
-    stderr.
-    """
+    """Lists queries that reported progress in the last hour, and those with a blocked batch. Reasons go to stderr."""
     answer = Api(url).get("/v1/queries")
     blocked = {batch["query"]: batch for batch in answer.rows("blocked")}
     rows: dict[str, dict[str, Any]] = {row["query"]: {**row} for row in answer.rows("queries")}

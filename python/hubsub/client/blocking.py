@@ -143,8 +143,7 @@ class BlockingClient:
         group: Name | None = None,
         on_connection: Callable[[HubSubError | None], None] | None = None,
     ) -> BlockingConsumer:
-        """Joins a consumer group; returns after the server has confirmed. The callback runs in the client's
-        thread.
+        """Joins a consumer group; returns after the server has confirmed. The callback runs in the client's thread.
 
         Arguments and errors are those of `Client.consume`.
 

@@ -67,9 +67,7 @@ class Subscription:
         self._changed = asyncio.Event()
         self._unconfirmed: set[tuple[bytes, bytes]] = set()
         self._starting_over: set[bytes] = set()
-        """Topics whose new epoch was requested from its beginning: records before the reply are ignored, as
-        they come again.
-        """
+        """Topics whose new epoch was requested from its beginning: earlier records come again, and are ignored."""
         self._confirmed = asyncio.Event()
         self._closed = asyncio.Event()
         self._connection: Connection | None = None

@@ -1,5 +1,4 @@
-"""Committed batches that their rooms do not accept now: the reason, the start, and the time of the next
-retry.
+"""Committed batches that their rooms do not accept now: the reason, the start, and the time of the next retry.
 
 Decisions only. The wait doubles after each try, up to `WAIT_S_MAX`. A batch whose error does not go away by
 itself waits for its commit, for the next start of the node, or until it is given up.

@@ -95,9 +95,7 @@ class Devices:
         return f"{before}{device}{after.replace(ACTION, action)}"
 
     def answer_topic(self, device: str, action: str) -> str:
-        """Topic of the reply to an action: `done` after the action, with the separator that precedes the
-        action.
-        """
+        """Topic of the reply to an action: `done` after the action, with the separator that precedes the action."""
         return f"{self.action_topic(device, action)}{self.actions.removesuffix(ACTION)[-1]}done"
 
     def place(self, device: str, topic: str) -> Place | None:
@@ -127,9 +125,7 @@ class Action:
     """When its device's client had acknowledged its message; None: it has not, or does not use MQTT."""
 
     def state(self, now_us: int) -> State:
-        """State at a time. A reply or an acknowledgement counts even after the expiry: the device began in
-        time.
-        """
+        """State at a time. A reply or an acknowledgement counts even after the expiry: the device began in time."""
         if self.answer is not None:
             return "acknowledged"
         if self.delivered_us is not None:

@@ -66,8 +66,7 @@ class Measurement:
 
 
 def sample(node: str, before: Measurement, after: Measurement) -> list[dict[str, Any]]:
-    """The load between two measurements: a flat row for the node, each shard, each hub with a log, each busy
-    room.
+    """The load between two measurements: a flat row for the node, each shard, each hub with a log, each busy room.
 
     Args:
         node: Name of the node.

@@ -88,9 +88,7 @@ class Sink:
             wire.commit(self.query, batch, attempts)
 
     def commit_in_turn(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
-        """As `commit`, for a stream: skips a batch that an operator gave up, which Spark would repeat for
-        ever.
-        """
+        """As `commit`, for a stream: skips a batch that an operator gave up, which Spark would repeat for ever."""
         try:
             self.commit(messages, batch)
         except BatchGivenUpError as error:

@@ -31,8 +31,7 @@ STOP_S = 30.0
 
 
 class Node:
-    """A running `hubsub serve`; starts in the constructor and ends with `stop()`, or with the process that
-    created it.
+    """A running `hubsub serve`; starts in the constructor and ends with `stop()`, or with the process that created it.
 
     Args:
         classes: `[[class]]` tables.

@@ -236,9 +236,7 @@ class Learner(EmbeddedCoordinator):
 
 
 class Embedded(Members):
-    """The members are processes; each connection is a learner in this process, as each node of a cluster is a
-    member.
-    """
+    """The members are processes; each connection is a learner in this process, as nodes of a cluster are members."""
 
     kind = scheme = "embedded"
     secret = "a secret of tests"

@@ -1,6 +1,4 @@
-"""Pending events for one listener: only the latest of each part, so that a slow listener costs at most one
-event per part.
-"""
+"""Pending events for one listener: the latest of each part, so that a slow listener costs at most one per part."""
 
 import asyncio
 

@@ -311,9 +311,7 @@ class Supervisor:
                 )
 
     async def _start_all(self) -> bool:
-        """Starts the existing members, or the first node alone; then the others, which join. Returns whether
-        all are ready.
-        """
+        """Starts the existing members or the first node, then the others, which join. Returns whether all serve."""
         first = [name for name in self.children if name in self._kept] or list(self.children)[:1]
         for names in (first, [name for name in self.children if name not in first]):
             started = await asyncio.gather(*map(self.start, names), return_exceptions=True)

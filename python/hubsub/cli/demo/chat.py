@@ -125,9 +125,7 @@ class _Chat:
 
 
 async def _dealt(url: str) -> None:
-    """Waits until all hubs have their final leaders and all nodes are voters: from then on the death of a
-    node is survived.
-    """
+    """Waits until all hubs have their final leaders and all nodes are voters: then a death is survived."""
     while True:
         seen = await asyncio.to_thread(Api(url).get, "/v1/cluster")
         up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}

@@ -1,6 +1,4 @@
-"""The data directory: whether it is writable, whether its disk has room for the log, and how fast the disk
-syncs.
-"""
+"""The data directory: whether it is writable, whether its disk has room for the log, and how fast the disk syncs."""
 
 import os
 import statistics

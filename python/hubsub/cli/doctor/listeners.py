@@ -1,6 +1,4 @@
-"""Checks of the configured addresses: whether each is free, else which process uses it, and whether others
-can reach the advertised addresses.
-"""
+"""Checks of the configured addresses: whether each is free or who uses it, and whether others can reach it."""
 
 import errno
 import ipaddress

@@ -186,8 +186,7 @@ class Buckets:
             self._dropped(name)
 
     def hub_of(self, name: bytes) -> int | None:
-        """Returns the hub of a room, from the controller's response or the room's record; None: it has no
-        record.
+        """Returns the hub of a room, from the controller's response or the room's record; None: it has no record.
 
         Raises:
             NotKnown: part of a split is missing.

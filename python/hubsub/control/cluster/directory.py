@@ -271,9 +271,7 @@ class Directory:
         return not self._cache.forgotten.is_since(room_class, room, given_up_s)
 
     def known(self, route: TopicRoute) -> int | None:
-        """Returns the hub of a room from the controller's response or the watch cache; None: it has no
-        record, or is not known yet.
-        """
+        """The hub of a room, by the controller's response or the watch cache; None: no record, or not known yet."""
         if self._given_up and self.is_given_up(route.room_class, route.room):
             return None
         stored, buckets = self._cache.classes.get(route.room_class), self._cache.rooms.get(route.room_class)

@@ -1,5 +1,4 @@
-"""Cluster membership of a node: its incarnation, its record, and the lease of both the record and a
-controller term.
+"""Cluster membership of a node: its incarnation, its record, and the lease of both the record and a controller term.
 
 `prepare` checks whether this process may be a node of the cluster, and issues its incarnation, which the data
 plane needs before it opens anything. `Membership` registers the process once its addresses are known, and
@@ -98,8 +97,7 @@ class Prepared:
 async def prepare(
     config: Config, coordinator: Coordinator, *, wall: Callable[[], float] = time.time
 ) -> Prepared:
-    """Checks whether this process may be a node, founds the cluster if there is none, and issues an
-    incarnation.
+    """Checks whether this process may be a node, founds the cluster if there is none, and issues an incarnation.
 
     Args:
         config: Of the node.

@@ -1,5 +1,4 @@
-"""Interface between the control plane and the data plane of this node's process: links, leader leases and
-routes.
+"""Interface between the control plane and the data plane of this node's process: links, leader leases and routes.
 
 The node implements `Plane` (in Rust: links, leader leases, the broker); tests use a fake. It calls back
 through `PlaneEvents`. All of it belongs to one event loop: both sides are called in it.

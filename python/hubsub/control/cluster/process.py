@@ -57,8 +57,7 @@ log = structlog.get_logger("hubsub.cluster")
 
 
 class ClusterProcess:
-    """A process as a cluster node. Call `open`, `join` and `accept`, in this order, and `stop` after any of
-    them.
+    """A process as a cluster node. Call `open`, `join` and `accept`, in this order, and `stop` after any of them.
 
     Args:
         config: Of the node.
@@ -114,8 +113,7 @@ class ClusterProcess:
         return self._cluster
 
     async def open(self) -> None:
-        """Asks the coordinator whether this process may be a node, and starts its data plane; no client is
-        accepted.
+        """Asks the coordinator whether this process may be a node, and starts its data plane; no client is accepted.
 
         Raises:
             StartError, ConfigError, DataDirectoryError: the start failed; nothing is left running.

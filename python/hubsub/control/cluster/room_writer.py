@@ -264,8 +264,7 @@ class RoomWriter:
         expect: Mapping[str, int],
         revision: int,
     ) -> None:
-        """Removes the records of rooms, except those that are pinned or elsewhere by now; checks before each
-        attempt.
+        """Removes the records of rooms, except those that are pinned or elsewhere by now; checks before each attempt.
 
         Raises:
             CoordinatorUnknownError: some may be removed later.

@@ -1,5 +1,4 @@
-"""The controller's view at one moment: state from its watches, its links, and the leader leases that it
-grants.
+"""The controller's view at one moment: state from its watches, its links, and the leader leases that it grants.
 
 State from a watch is a `Stored`: a record and the revision of its key. State from a link is a `Peer`. Processes
 are named by node and incarnation, because a restarted process has no state of its predecessor. Times are

@@ -1,5 +1,4 @@
-"""A Delta table: executors write its files, the driver commits them as one transaction of (application,
-batch).
+"""A Delta table: executors write its files, the driver commits them as one transaction of (application, batch).
 
 No JVM package is needed: delta-rs writes the log. Each commit has the state as its metadata under `hubsub`.
 Other programs may optimise and vacuum the table; their commits are skipped.
@@ -93,9 +92,7 @@ class DeltaArchive:
         self._commit(change)
 
     def sweep(self, older_than_s: float) -> int:
-        """Removes files that left the table this long ago, in whole hours, and files that no commit ever
-        named.
-        """
+        """Removes files that left the table this long ago, in whole hours, and files that no commit ever named."""
         table = self._open()
         if table is None:
             return 0
