@@ -51,6 +51,12 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def say_more(after: object) -> None:
+    """Notes on stderr that a list is not at its end; `after` is where its next page begins, or None."""
+    if after is not None:
+        say(f"more behind {shown(after)}: --after, or a larger --limit")
+
+
 def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
@@ -243,6 +249,30 @@ class Api:
 
     def get(self, path: str, **query: object) -> Answer:
         return self.ask("GET", path, **query)
+
+    def pages(
+        self, path: str, field: str, limit: int, after: object, **query: object
+    ) -> tuple[list[Answer], Any]:
+        """Reads pages until there are enough rows.
+
+        Args:
+            path: Path of the list.
+            field: Field of a page that has the rows.
+            limit: Most rows, from 1.
+            after: Where to begin; None: at the first row.
+            query: Further query parameters; those that are None are left out.
+
+        Returns:
+            The rows, and where the next page begins; None at the end of the list.
+        """
+        rows: list[Answer] = []
+        while len(rows) < limit:
+            page = self.get(path, after=after, limit=limit - len(rows), **query)
+            rows += page.rows(field)
+            after = page["next"]
+            if after is None:
+                break
+        return rows, after
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Answer:
         """Sends a request and returns the JSON of the response; empty if it has no body.
