@@ -50,8 +50,7 @@ PACED: Params = {**W5, "rate": 2_000.0, "publisher_threads": 1}
 KEPT = 100_000
 """Number of absent sessions, and of retained messages."""
 COLLECT_S = 8
-"""Seconds in which clients collect them, one after the other: as long as the other measurement and its start.
-"""
+"""Seconds in which clients collect them, one after the other: as long as the other measurement and its start. """
 
 
 def _absent(load: Load, _rate: float | None) -> Figures:

@@ -28,8 +28,7 @@ class Param:
     min_length: int | None = None
     max_length: int | None = None
     pattern: str = ""
-    """Expression that the whole value must match, valid in both Python and ECMAScript; empty for any value.
-    """
+    """Expression that the whole value must match, valid in both Python and ECMAScript; empty for any value. """
     choices: tuple[str, ...] = ()
     required: bool = False
 

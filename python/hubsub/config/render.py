@@ -15,22 +15,13 @@ from hubsub.config.model import Config, RoomClass
 
 def toml(table: Mapping[str, Any]) -> str:
     """Writes a mapping of TOML types as a TOML document, without None values."""
-    plain = [(k, v) for k, v in table.items() if v is not None and not _is_table(v)]
-    lines = [f"{_key(k)} = {_value(v)}" for k, v in plain]
+    lines = _lines({k: v for k, v in table.items() if not _is_table(v)})
     for name, value in table.items():
         if isinstance(value, Mapping):
-            lines += [
-                "",
-                f"[{_key(name)}]",
-                *(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None),
-            ]
+            lines += ["", f"[{_key(name)}]", *_lines(value)]
         elif _is_table(value):
             for row in value:
-                lines += [
-                    "",
-                    f"[[{_key(name)}]]",
-                    *(f"{_key(k)} = {_value(v)}" for k, v in row.items() if v is not None),
-                ]
+                lines += ["", f"[[{_key(name)}]]", *_lines(row)]
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
@@ -56,11 +47,7 @@ def show(config: Config) -> str:
         line = f"{limit.name} = {config.limits[limit.name]}"
         lines.append(f"{line:<48} # {config.sources[f'limits.{limit.name}']}")
     for cls in config.classes:
-        lines += [
-            "",
-            "[[class]]",
-            *(f"{k} = {_value(v)}" for k, v in class_table(cls).items() if v is not None),
-        ]
+        lines += ["", "[[class]]", *_lines(class_table(cls))]
     return "\n".join(lines) + "\n"
 
 
@@ -184,6 +171,10 @@ def _is_table(value: object) -> bool:
     return isinstance(value, Mapping) or (
         isinstance(value, list | tuple) and bool(value) and all(isinstance(row, Mapping) for row in value)
     )
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None]
 
 
 def _key(name: str) -> str:

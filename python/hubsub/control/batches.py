@@ -92,8 +92,7 @@ class Batches:
         self._stages = stages
         self._limits = limits
         self._news = asyncio.Event()
-        """Set when a batch becomes blocked or its wait changes, or when the record of a blocked batch is old.
-        """
+        """Set when a batch becomes blocked or its wait changes, or when the record of a blocked batch is old. """
         self._rooms = QueryRooms(node, self._news.set)
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()

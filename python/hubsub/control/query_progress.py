@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from hubsub.errors import BadRequestError, TooBusyError
 
 SILENCE_S = 3_600.0
-"""A query without a report for this long is dropped. A stream reports with each batch, so this one is idle.
-"""
+"""A query without a report for this long is dropped. A stream reports with each batch, so this one is idle. """
 
 NAME_CHARACTERS_MAX = 255
 

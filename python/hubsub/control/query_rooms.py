@@ -18,8 +18,7 @@ from hubsub.control.staging import RECORD_BYTES
 from hubsub.node import Item, Node, publish_own
 
 REMIND_BYTES = 16 << 20
-"""Bytes of queries' records after that of a blocked batch before it is written again: a quarter of their log.
-"""
+"""Bytes of queries' records after that of a blocked batch before it is written again: a quarter of their log. """
 
 PAGE = 1_000
 """Queries per page at a start."""

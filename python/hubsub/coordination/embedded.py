@@ -51,8 +51,7 @@ JOIN_MS = 30_000
 """For all addresses of `join` together."""
 REQUEST_MS = 5_000
 AWAY_MS = 15_000
-"""A voter that is silent for this long loses its vote to a learner, and its name to a node that requests it.
-"""
+"""A voter that is silent for this long loses its vote to a learner, and its name to a node that requests it. """
 ANSWERS_MAX = 256
 """Replies handled before other work of the loop has its turn."""
 WATCH_MS = 30_000

@@ -314,8 +314,7 @@ class Buckets:
         return hub
 
     def _had(self, start: int) -> Rooms:
-        """Rooms of this bucket; before its first value, the rooms of its range in the bucket that was
-        split."""
+        """Rooms of this bucket; before its first value, the rooms of its range in the bucket that was split."""
         at = bisect_right(self._starts, start) - 1
         if at < 0:
             return {}
@@ -354,8 +353,7 @@ class Buckets:
     def _change(
         self, start: int, changes: Mapping[bytes, Room | None], expect: Mapping[str, int]
     ) -> Change | None:
-        """Builds the change of one bucket, including the buckets that it is split into; None: nothing
-        changes."""
+        """Builds the change of one bucket, including the buckets that it is split into; None: nothing changes."""
         bucket = self._buckets.get(start)
         old, revision = (b"", 0) if bucket is None else (bucket.value, bucket.revision)
         depth, rooms = 0, Rooms()

@@ -64,8 +64,7 @@ from hubsub.errors import (
 )
 
 TURN_S: Final = 0.1
-"""Interval between turns without events: leader leases end by time, and the plane must learn of renewed
-leases."""
+"""Interval between turns without events: leader leases end by time, and the plane must learn of renewed leases."""
 
 PAUSE_S: Final = 0.01
 """Minimum interval between turns."""
@@ -85,8 +84,7 @@ ALONE_S: Final = 3.0
 """A controller that has heard no majority for this long hands over, if the other nodes are registered."""
 
 ALONE_S_MAX: Final = 60.0
-"""After that handover it is no candidate for `ALONE_S`, doubled up to this each time that no other node was
-elected."""
+"""After that handover it is no candidate for `ALONE_S`, doubled up to this each time that no other node was elected."""
 
 MOVES_RETAINED: Final = 1_024
 """Latest leader changes, and steps towards them, that are retained for `Controller.steps`."""
@@ -205,8 +203,7 @@ class Controller:
         )
 
     async def stop(self) -> None:
-        """Stops taking turns. Hands over, if this node is the controller, so that no node has to wait for its
-        lease."""
+        """Stops taking turns. Hands over, if this node is the controller, so that no node has to wait for its lease."""
         await end(self._task)
         async with self._turning:
             await self._hand_over("the node stops")
@@ -434,8 +431,7 @@ class Controller:
             term.writes.send(decision)
 
     def _confirm_if_due(self, term: ControllerTerm) -> None:
-        """Asks the coordinator to confirm the term where no majority does, in a task, so that turns
-        continue."""
+        """Asks the coordinator to confirm the term where no majority does, in a task, so that turns continue."""
         confirmed_s = max(term.confirmed_s, self._ctx.plane.confirmed_s(term.stored.record.controller_term))
         is_due = self._ctx.clock() >= confirmed_s + self._ctx.timing.lease_s / 3
         if is_due and (term.confirming is None or term.confirming.done()):

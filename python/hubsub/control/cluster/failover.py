@@ -61,8 +61,7 @@ class Step:
 
     @property
     def ended_term(self) -> HubTerm | None:
-        """The term that this step ends, for `View.replacing` from when its commit is sent; None: it ends
-        none."""
+        """The term that this step ends, for `View.replacing` from when its commit is sent; None: it ends none."""
         is_end = self.before is not None and self.after.term != self.before.term
         return (self.hub, self.after.term - 1) if is_end else None
 
@@ -172,8 +171,7 @@ def _spread(places: frozenset[Place], classes: frozenset[tuple[str, int, int]]) 
 
 
 def _created(view: View, targets: Mapping[str, tuple[str, ...]], names: Collection[str]) -> Iterator[Step]:
-    """Creates missing hubs. Those of the founder's log keep its numbers and start once the founder can lead
-    them."""
+    """Creates missing hubs. Those of the founder's log keep its numbers and start once the founder can lead them."""
     there = {(stored.record.room_class, stored.record.index) for stored in view.hubs.values()}
     founder = view.founder
     taken = {} if founder is None else founder.hubs

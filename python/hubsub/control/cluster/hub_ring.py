@@ -28,8 +28,7 @@ LOAD_MAX = 1.25
 """A node may hold this multiple of its share of hubs, rounded up."""
 
 POINTS = 64
-"""Points of a node of the lowest capacity: arcs then differ by an eighth, and the bound evens out the
-rest."""
+"""Points of a node of the lowest capacity: arcs then differ by an eighth, and the bound evens out the rest."""
 
 POINTS_MAX = 512
 """Maximum points of one node, however large its capacity."""

@@ -49,8 +49,7 @@ class LogOwners:
         return self._cluster if self._founder is None else self._founder.log
 
     def all(self) -> list[LogOwner]:
-        """All hubs of logged classes, ordered by id, including those of the founder that have no hub record
-        yet."""
+        """All hubs of logged classes, ordered by id, including those of the founder that have no hub record yet."""
         owners = {hub: self._owner(hub, stored.record) for hub, stored in self._cache.hubs.items()}
         if (founder := self._founder) is not None:
             for room_class, hubs in founder.hubs.items():

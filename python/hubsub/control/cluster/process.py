@@ -276,8 +276,7 @@ class ClusterProcess:
 
 
 def advertised(config: Config, bound: Mapping[str, str | None]) -> dict[str, str]:
-    """Maps the protocol of each active listener to the `HOST:PORT` that is advertised to clients and
-    peers."""
+    """Maps the protocol of each active listener to the `HOST:PORT` that is advertised to clients and peers."""
     addresses: dict[str, str] = {}
     for name, address in bound.items():
         if address is not None:

@@ -71,8 +71,7 @@ class Forget(Message, frozen=True):
     term: int
     rooms: tuple[bytes, ...]
     gives_up: bool
-    """Whether the leader stops serving the unused rooms. From then on it asks the controller for their
-    hubs."""
+    """Whether the leader stops serving the unused rooms. From then on it asks the controller for their hubs."""
 
 
 class Unused(Message, frozen=True):

@@ -125,8 +125,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """State of the logged hubs that a process leads, as it reports it; see
-    docs/adr/0016-empty-hubs-are-dealt.md."""
+    """State of the logged hubs that a process leads, as it reports it; see docs/adr/0016-empty-hubs-are-dealt.md."""
 
     empty: frozenset[int] = frozenset()
     """Hubs that had no record when it reported."""
@@ -148,8 +147,7 @@ class View:
     timing: Timing
     """The same in the whole cluster."""
     elected_s: float
-    """When this node learned of its election. Leases of the previous controller may run for one more lease
-    duration."""
+    """When this node learned of its election. Leases of the previous controller may run for one more lease duration."""
     nodes: Mapping[str, Stored[NodeRecord]] = field(default_factory=dict)
     classes: Mapping[str, ClassRecord] = field(default_factory=dict)
     hubs: Mapping[int, Stored[HubRecord]] = field(default_factory=dict)
@@ -161,8 +159,7 @@ class View:
     peers: Mapping[ProcessId, Peer] = field(default_factory=dict)
     """All processes that were heard since the controller's node started, including its own."""
     tables: Tables = field(default_factory=dict)
-    """Leases that the controller's node may grant: by the current tables, and by those that are being passed
-    to it."""
+    """Leases that the controller's node may grant: by the current tables, and by those that are being passed to it."""
     claims: Mapping[ProcessId, Claims] = field(default_factory=dict)
     """Latest claims of each process."""
     replacing: frozenset[HubTerm] = frozenset()

@@ -116,8 +116,7 @@ def is_proved(view: View, ends_s: float) -> bool:
 def dead_nodes(
     nodes: Mapping[str, Stored[NodeRecord]], peers: Mapping[ProcessId, Peer]
 ) -> Mapping[str, float]:
-    """The registered nodes whose process is dead, with the time when that became known; at most
-    `GONE_MAX`."""
+    """The registered nodes whose process is dead, with the time when that became known; at most `GONE_MAX`."""
     latest = _latest(peers)
     found = {
         name: peer.dead_s
