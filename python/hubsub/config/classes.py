@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX
+from hubsub.config.class_keys import CLASS_KEYS
+from hubsub.config.definitions import CLASSES_MAX
 from hubsub.config.kinds import Bad, Kind, count, parse_duration, size, within
 from hubsub.config.matching import (
     check_action_topic,

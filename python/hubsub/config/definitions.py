@@ -1,4 +1,4 @@
-"""The definition of the configuration: its keys, and the keys of a class. `limits` has the named limits.
+"""The definition of the configuration: its keys. `limits` has the named limits, `class_keys` the keys of a class.
 
 These entries give the defaults, the environment names, the flags of `hubsub serve`,
 `hubsub config check|show` and docs/reference/config.md.
@@ -19,11 +19,8 @@ from hubsub.config.kinds import (
     Kind,
     address,
     choice,
-    count,
-    millis,
     nearest,
     parse_words,
-    size,
     within,
 )
 from hubsub.config.kinds import parse_count as _parse_count
@@ -63,16 +60,6 @@ class Key:
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
-
-
-@dataclass(frozen=True)
-class ClassKey:
-    """A key of a `[[class]]` table."""
-
-    name: str
-    kind: Kind
-    default: object
-    doc: str
 
 
 def _parse_shards(raw: object) -> int | None:
@@ -331,126 +318,3 @@ CLIENT_LISTENERS: tuple[str, ...] = ("redis", "redis_cluster", "mqtt", "ws")
 """Listeners for clients of rooms; a node of a cluster has them only with the role `edge`."""
 
 LISTENERS: tuple[str, ...] = (*CLIENT_LISTENERS, "http", "link")
-
-
-CLASS_KEYS: tuple[ClassKey, ...] = (
-    ClassKey("name", TEXT, None, "Name of the class; unique, without spaces and `/`."),
-    ClassKey(
-        "match",
-        WORDS,
-        (),
-        "Patterns of room names; none matches all. With a `+` level or ending in `#` a pattern is an MQTT filter, "
-        "else a Redis glob; `mqtt:` or `glob:` in front decides.",
-    ),
-    ClassKey("room", TEXT, "topic", "`topic`, or a template such as `devices/+` that yields a topic's room."),
-    ClassKey(
-        "device",
-        TEXT,
-        None,
-        "Which part of a topic is the device: a template such as `devices/{device}/#`, with `+` for any level, `/#` "
-        "at the end for all below, or `*` at the end for any text. It fills the column `device` for who reads the "
-        "log. Default: no part.",
-    ),
-    ClassKey(
-        "device_state",
-        TEXT,
-        None,
-        "Topic on which a device says how it is, such as `devices/{device}/state`. Default: that, where `device` is "
-        "`devices/{device}/#`; `device:{device}:state` where it is `device:{device}:*`; else none.",
-    ),
-    ClassKey(
-        "device_actions",
-        TEXT,
-        None,
-        "Topic of what a device is to do, such as `devices/{device}/actions/{action}`; with what stands before "
-        "`{action}` and `done` behind it the topic of its answer. Default: that, as for `device_state`.",
-    ),
-    ClassKey(
-        "durability",
-        choice("ephemeral", "replicated", "durable"),
-        "ephemeral",
-        "When a publish is acknowledged: `ephemeral` at once, kept in memory only; `replicated` from memory, "
-        "and logged; `durable` when it is on disk. The last two need `data` and `history.bytes`.",
-    ),
-    ClassKey("members", count(1, 9), 1, "Nodes that hold a room. One node holds all rooms for now."),
-    ClassKey(
-        "history",
-        Kind("table of messages, bytes, age, archive_wait", lambda raw: raw),
-        None,
-        "What a room remembers: `messages` a room, `bytes` a hub, `age`; one of the first two is needed. "
-        "In a class with a log `bytes` must be there, and not below `limits.log_segment_bytes`. With `archive_wait` "
-        "what is over `bytes` and `age` is kept until it is archived, while a hub has no more bytes than that in all. "
-        "Default: nothing.",
-    ),
-    ClassKey(
-        "on_slow",
-        choice("disconnect", "catch-up", "drop-oldest", "conflate"),
-        None,
-        "What happens at a subscriber's output limit. Default: `catch-up` where there is a history, "
-        "else `disconnect`.",
-    ),
-    ClassKey(
-        "on_gap",
-        choice("continue", "disconnect"),
-        None,
-        "What a subscriber meets behind a gap that its protocol has no words for. Default: `continue` in an "
-        "ephemeral class, else `disconnect`.",
-    ),
-    ClassKey(
-        "share_strategy",
-        TEXT,
-        "round-robin",
-        "Which member of a group gets a record, where subscribers share: `round-robin`, `random`, `sticky` (one "
-        "gets all while it is there), or the same member for all records of a key: `hash:topic`, `hash:publisher`, "
-        "`hash:header:NAME`.",
-    ),
-    ClassKey("placement", choice("ring", "least-busy"), "least-busy", "Which hub a new room goes to."),
-    ClassKey(
-        "on_partition", choice("pause", "serve"), "pause", "What a room does while its cluster is split."
-    ),
-    ClassKey(
-        "payload_bytes_max",
-        size(0),
-        64 << 20,
-        "Largest payload of a publish, in bytes; the frame limit holds too.",
-    ),
-    ClassKey(
-        "idle_ms",
-        millis(),
-        0,
-        "Time without publish and subscriber after which a room with history is forgotten; "
-        "0: when its history is empty, unless it was created by name. Not for a class with a log.",
-    ),
-    ClassKey(
-        "browser_events",
-        FLAG,
-        True,
-        "Whether what browsers push on a topic is published to it; else it is refused, and they only read.",
-    ),
-    ClassKey(
-        "presence",
-        choice("asked", "all", "off"),
-        "asked",
-        "Who is a member of a room: who says so; `all`: also each MQTT client that subscribes to a topic of it, under "
-        "its client id; `off`: nobody.",
-    ),
-    ClassKey(
-        "presence_records",
-        FLAG,
-        False,
-        "Whether it is recorded in `$stats/presence/ROOM` who comes and goes: on nodes with a data directory.",
-    ),
-    ClassKey(
-        "occupancy_records",
-        FLAG,
-        False,
-        "Whether it is recorded in `$stats/room/ROOM/occupancy` how many are in a room, as that changes: on nodes "
-        "with a data directory.",
-    ),
-    ClassKey(
-        "commit_delay_ms",
-        millis(0, 60_000),
-        0,
-        "Delays each acknowledgement: for tests of what a disk will do.",
-    ),
-)

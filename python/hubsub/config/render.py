@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from hubsub.config.definitions import CLASS_KEYS, KEYS, Key
+from hubsub.config.class_keys import CLASS_KEYS
+from hubsub.config.definitions import KEYS, Key
 from hubsub.config.kinds import SIZE_UNITS, TIME_UNITS
 from hubsub.config.limits import LIMITS
 from hubsub.config.memory import SHARES
@@ -89,8 +90,8 @@ def reference() -> str:
     out = [
         "# Configuration",
         "",
-        "Written from the definitions by `make fix`; change `config/definitions.py` and `tables/limits.toml` of "
-        "`python/hubsub` instead.",
+        "Written from the definitions by `make fix`; change `config/definitions.py`, `tables/limits.toml` and "
+        "`tables/classes.toml` of `python/hubsub` instead.",
         "",
         "A value comes from, first found: the flag, the environment, the file (`--config FILE` or `HUBSUB_CONFIG`),",
         "the default. Every flag of `hubsub serve` is a key of the file. `hubsub config check` reports all that is",
