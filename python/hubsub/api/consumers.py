@@ -6,14 +6,14 @@ read from its persisted entry.
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
-from hubsub.api.consumer_schema import Consumer, ConsumerList
 from hubsub.api.params import path_name
 from hubsub.api.reach import AllTold, Asked, Gathered
 from hubsub.api.routes import Routes
@@ -26,6 +26,28 @@ ROWS = b"$consumer/"
 
 AT_ONCE = 64
 """Entries that a list reads concurrently."""
+
+
+class Consumer(Struct, kw_only=True):
+    """A consumer group with a persisted position in a topic."""
+
+    group: str
+    topic: str
+    position: Annotated[str, Meta(description="All records up to this one are acknowledged.")]
+    lag: Annotated[
+        int | None,
+        Meta(
+            description="Records of the topic's room that are not; null where another node leads that room."
+        ),
+    ]
+    delivered: Annotated[int, Meta(description="Of these, records that members have.")]
+    members: Annotated[int, Meta(description="In the whole cluster.")]
+
+
+class ConsumerList(Struct, kw_only=True):
+    """Consumers by group and topic."""
+
+    consumers: list[Consumer]
 
 
 class Key(NamedTuple):

@@ -104,15 +104,9 @@ def _told(state: State, request: Request, wanted: set[int]) -> list[LoggedHub]:
     server = state.node_ref(request).http
     return [
         LoggedHub(
+            **{name: getattr(hub, name) for name in LoggedHub.__struct_fields__ if hasattr(hub, name)},
             hub=hub.id,
-            name=hub.name,
-            room_class=hub.room_class,
-            state=hub.state,
-            earliest=hub.earliest,
             committed_until=hub.committed + 1,
-            bytes=hub.bytes,
-            first_timestamp_us=hub.first_timestamp_us,
-            last_timestamp_us=hub.last_timestamp_us,
             servers=[server] if server else [],
         )
         for hub in hub_list(state)

@@ -20,7 +20,7 @@ from hubsub.api.merges import limit_of, page_of
 from hubsub.api.params import name, number, path_name
 from hubsub.api.reach import AllTold, Gathered, Somewhere
 from hubsub.api.routes import LIMIT, Param, Routes
-from hubsub.api.schema import Record, payload_fields
+from hubsub.api.schema import NextOfShort, Record, payload_fields
 from hubsub.api.state import State
 from hubsub.config.kinds import Bad
 from hubsub.config.matching import parse_pattern
@@ -56,12 +56,7 @@ class RetainedPage(Struct, kw_only=True):
     """One page of retained messages in order of topic."""
 
     retained: list[Retained]
-    next: Annotated[
-        str | None,
-        Meta(
-            description="The next page's `after`; null on the last page. A page may be short, and others follow."
-        ),
-    ]
+    next: NextOfShort
 
 
 routes = Routes("retained")

@@ -231,9 +231,7 @@ async def _members(state: State, request: Request, room: bytes) -> list[NodeRef]
     return [
         NodeRef(
             name=member.node,
-            redis=member.addresses.get("redis"),
-            redis_cluster=member.addresses.get("redis_cluster"),
-            http=member.addresses.get("http"),
+            **{listener: member.addresses.get(listener) for listener in ("redis", "redis_cluster", "http")},
         )
         for member in located.members
     ]
@@ -241,17 +239,7 @@ async def _members(state: State, request: Request, room: bytes) -> list[NodeRef]
 
 def _unrecorded(state: State, room: bytes) -> dict[str, Any]:
     """A room whose class keeps no record of it; its future nodes are known nevertheless."""
-    numbers = (
-        "epoch",
-        "seq",
-        "shard",
-        "subscribers",
-        "topics",
-        "history",
-        "history_bytes",
-        "first_seq",
-        "idle_ms",
-    )
+    numbers = "epoch seq shard subscribers topics history history_bytes first_seq idle_ms".split()
     known = {"name": room, "class": state.node.room_of(room)[1], "hub": None, "in_memory": False}
     return known | dict.fromkeys(numbers, 0)
 

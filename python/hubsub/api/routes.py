@@ -83,41 +83,12 @@ class Routes(list[Route]):
         self._tag = tag
 
     def __call__(
-        self,
-        method: str,
-        path: str,
-        summary: str,
-        params: tuple[Param, ...] = (),
-        *,
-        body: tuple[object, ...] = (),
-        answer: tuple[object, ...] = (),
-        status: int = 200,
-        media_type: str = "application/json",
-        body_type: str = "",
-        errors: tuple[str, ...] = (),
-        tag: str | None = None,
-        reach: "Reach | None" = None,
+        self, method: str, path: str, summary: str, params: tuple[Param, ...] = (), **fields: Any
     ) -> Callable[[Handler], Handler]:
         """Decorates the handler of a route; the arguments are the fields of `Route`."""
 
         def add(handler: Handler) -> Handler:
-            self.append(
-                Route(
-                    method,
-                    path,
-                    summary,
-                    handler,
-                    params,
-                    body,
-                    answer,
-                    status,
-                    media_type,
-                    body_type,
-                    errors,
-                    tag or self._tag,
-                    reach,
-                )
-            )
+            self.append(Route(method, path, summary, handler, params, **{"tag": self._tag, **fields}))
             return handler
 
         return add

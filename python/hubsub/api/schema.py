@@ -18,6 +18,16 @@ from hubsub.node.status import Client
 
 NAME = "UTF-8; a byte that is not stands as %XX, and so does a % that two hex digits follow."
 
+Next = Annotated[str | None, Meta(description="The next page's `after`; null on the last page.")]
+NextOfShort = Annotated[
+    str | None,
+    Meta(
+        description="The next page's `after`; null on the last page. A page may be short, and others follow."
+    ),
+]
+Payload = Annotated[str | None, Meta(description="The payload where it is UTF-8.")]
+PayloadBase64 = Annotated[str | None, Meta(description="The payload where it is not.")]
+
 
 class ErrorBody(Struct, kw_only=True):
     """Body of every response with a status above 399."""
@@ -78,7 +88,7 @@ class RoomPage(Struct, kw_only=True):
     """One page of rooms in order of name."""
 
     rooms: list[Room]
-    next: Annotated[str | None, Meta(description="The next page's `after`; null on the last page.")]
+    next: Next
 
 
 class Record(Struct, kw_only=True):
@@ -88,8 +98,8 @@ class Record(Struct, kw_only=True):
     timestamp_us: int
     topic: Annotated[str, Meta(description=NAME)]
     publisher: str
-    payload: Annotated[str | None, Meta(description="The payload where it is UTF-8.")] = None
-    payload_base64: Annotated[str | None, Meta(description="The payload where it is not.")] = None
+    payload: Payload = None
+    payload_base64: PayloadBase64 = None
     headers: dict[str, str]
 
 
@@ -139,10 +149,7 @@ class PublishItem(Struct, kw_only=True, forbid_unknown_fields=True):
             )
         if self.payload is not None:
             return self.payload.encode()
-        try:
-            return base64.b64decode(self.payload_base64 or "", validate=True)
-        except ValueError as error:  # binascii.Error is one; characters beyond ASCII raise a plain one.
-            raise BadRequestError("payload_base64 is no base64", error) from None
+        return from_base64(self.payload_base64 or "")
 
 
 class PublishBatch(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -220,13 +227,9 @@ class ClientList(Struct, kw_only=True):
     clients: list[Client]
 
 
-class NodeInfo(Struct, kw_only=True):
+class NodeInfo(NodeRef, kw_only=True):
     """A node of the cluster."""
 
-    name: str
-    redis: str | None
-    redis_cluster: str | None
-    http: str | None
     role: list[str]
     shards: int
     version: str
@@ -359,6 +362,18 @@ class Stat(Struct, kw_only=True):
     uptime_s: float
     node: dict[str, Any]
     shards: list[dict[str, Any]]
+
+
+def from_base64(text: str) -> bytes:
+    """Decodes a `payload_base64`.
+
+    Raises:
+        BadRequestError: it is no base64.
+    """
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:  # binascii.Error is one; characters beyond ASCII raise a plain one.
+        raise BadRequestError("payload_base64 is no base64", error) from None
 
 
 def payload_fields(payload: bytes) -> dict[str, str]:
