@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from hubsub.errors import without_secrets
 from hubsub_bench import BenchError
 from hubsub_bench.machine import Cores
-from hubsub_bench.pinning import pinned
 from hubsub_bench.servers import (
     START_S,
     RedisServer,
@@ -21,9 +20,8 @@ from hubsub_bench.servers import (
     RunningServer,
     Store,
     Target,
-    end_process,
     free_port,
-    wait_listening,
+    listening,
 )
 
 CONNECT = bytes.fromhex("100c00044d515454040200000000")
@@ -65,16 +63,9 @@ class Mosquitto:
         with tempfile.TemporaryDirectory() as directory:
             config = Path(directory, "mosquitto.conf")
             config.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            with pinned(cores.server):
-                process = subprocess.Popen(
-                    [program, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                )
-            try:
-                wait_listening(process, port)
-                address = f"127.0.0.1:{port}"
-                yield Running(address, process.pid, _version(program), "", mqtt=address)
-            finally:
-                end_process(process)
+            address = f"127.0.0.1:{port}"
+            with listening([program, "-c", str(config)], port, cores) as pid:
+                yield Running(address, pid, _version(program), "", mqtt=address)
 
 
 @dataclass(frozen=True, slots=True)

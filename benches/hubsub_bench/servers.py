@@ -172,17 +172,8 @@ class RedisServer:
         port = free_port()
         options = ["--port", str(port), "--bind", "127.0.0.1", "--save", ""]
         options += ["--appendonly", "no"] if store is None else _synced_options(store)
-        with pinned(cores.server):
-            process = subprocess.Popen(
-                [program, *options, "--maxclients", "100000"],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        try:
-            wait_listening(process, port)
-            yield _inspect(f"127.0.0.1:{port}", process.pid)
-        finally:
-            end_process(process)
+        with listening([program, *options, "--maxclients", "100000"], port, cores) as pid:
+            yield _inspect(f"127.0.0.1:{port}", pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +256,18 @@ def _ready(process: subprocess.Popen[bytes], command: str, limit_s: float) -> Ma
         return ready
     except (ValueError, KeyError, TypeError) as error:
         raise BenchError("the server printed no ready line", f"{command} ({line!r})") from error
+
+
+@contextmanager
+def listening(command: list[str], port: int, cores: Cores) -> Iterator[int]:
+    """Runs a server on its cores until the end of the block; yields its process id when it listens on the port."""
+    with pinned(cores.server):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_listening(process, port)
+        yield process.pid
+    finally:
+        end_process(process)
 
 
 def wait_listening(process: subprocess.Popen[bytes], port: int) -> None:
