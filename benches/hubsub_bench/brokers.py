@@ -84,7 +84,6 @@ class RunningBroker:
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """Yields the running broker; the arguments are ignored."""
         address = self.address()
         yield Running(address, self.pid, "MQTT broker", "", mqtt=address)
 
@@ -104,7 +103,6 @@ class RunningBroker:
             raise BenchError("the broker takes no client", f"{address} ({answer.hex()})")
 
     def address(self) -> str:
-        """Address of the broker as `HOST:PORT`."""
         try:
             parts = urlsplit(self.url)
             host, port = parts.hostname, parts.port or PORT
@@ -117,7 +115,6 @@ class RunningBroker:
 
 
 def parse_peer(text: str) -> Target:
-    """The peer that `--against` names."""
     match text:
         case "redis-server":
             return RedisServer()

@@ -38,7 +38,6 @@ class Machine:
 
 
 def describe() -> Machine:
-    """The current machine and commit."""
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), ""
     )

@@ -18,8 +18,6 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Row:
-    """One run of a scenario against one server."""
-
     scenario: str
     pair: int
     target: str
@@ -36,8 +34,6 @@ class Row:
 
 @dataclass(slots=True)
 class Result:
-    """All runs of a scenario."""
-
     scenario: BaseScenario
     ours: str
     peer: str | None
@@ -52,7 +48,6 @@ class Result:
         return summarize(ours, peer, wanted.bound, wanted.lower_is_better)
 
     def complaints(self) -> list[str]:
-        """Complaints of all runs, once each."""
         return list(dict.fromkeys(f"{row.target}: {text}" for row in self.rows for text in row.complaints))
 
 
@@ -141,7 +136,6 @@ class _Meter:
         self._others = Others(lambda: spent_s(resource.RUSAGE_CHILDREN) + process_seconds(server.pid))
 
     def __call__(self, params: Params, /, *, leaves_a_core: bool = False) -> Report:
-        """Runs the generator once."""
         address = self._address(params)
         cores = self._cores.two_loads()[0] if leaves_a_core else self._cores
         # Redis clients publish for the pages.
@@ -164,7 +158,6 @@ class _Meter:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server."""
         return self._server.pid
 
     def _address(self, params: Params) -> str:
@@ -181,7 +174,6 @@ class _Meter:
         return address
 
     def complaints(self) -> list[str]:
-        """Why the measurements so far are unreliable."""
         found = [text for report in self.reports for text in report.complaints()]
         return [*found, *crowded(self.others_busy())]
 

@@ -51,7 +51,6 @@ class Store:
     rooms: int = 0
 
     def write_config(self) -> Path:
-        """Writes HubSub's configuration into the directory."""
         path = self.directory / "hubsub.toml"
         classes = [f'name = "all"\n{self._policy}']
         if self.classes > 1:
@@ -70,8 +69,6 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A running server to measure."""
-
     address: str
     pid: int | None
     version: str
@@ -193,7 +190,6 @@ class RunningServer:
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """Yields the running server; the arguments are ignored."""
         yield _inspect(self.address(), self.pid)
 
     def check(self) -> None:
@@ -201,7 +197,6 @@ class RunningServer:
         info(self.address())
 
     def address(self) -> str:
-        """Address of the server as `HOST:PORT`."""
         try:
             parts = urlsplit(self.url)
             host, port = parts.hostname, parts.port or 6379
@@ -215,7 +210,6 @@ class RunningServer:
 
 
 def info(address: str) -> dict[str, str]:
-    """The fields of a Redis server's INFO."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), START_S) as connection:

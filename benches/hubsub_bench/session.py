@@ -50,7 +50,6 @@ class Session:
         self._progress = Console(stderr=True)
 
     def on_row(self, row: Row) -> None:
-        """Stores a run, and prints it."""
         self._rows.add(row)
         units = {figure.name: figure.unit for figure in self._known[row.scenario].figures}
         said = ", ".join(
@@ -61,7 +60,6 @@ class Session:
         self._progress.print(line, highlight=False, soft_wrap=True)
 
     def write(self, results: Sequence[Result]) -> None:
-        """Writes the table of the results so far."""
         (self.path / report.TABLE_FILE).write_text(report.markdown_table(results), encoding="utf-8")
 
     def end(self, results: Sequence[Result], also: Sequence[Path] = ()) -> None:

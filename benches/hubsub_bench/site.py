@@ -89,7 +89,6 @@ class Site:
         return float(raw["bytes"]) / float(raw["seconds"])
 
     def flushes(self) -> int | None:
-        """Flushes of the disk so far."""
         return disk.flushes(self._directory)
 
     def row(self, scenario: str, pair: int, target: str, figures: Figures, others_busy: float = 0.0) -> Row:
@@ -115,7 +114,6 @@ class Site:
         )
 
     def keep(self, measured: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Stores a raw result for the rows."""
         self.reports.append({"measured": measured, **raw})
         return raw
 
@@ -142,7 +140,6 @@ class Subject:
         return report
 
     def past(self, params: Mapping[str, object]) -> Mapping[str, Any]:
-        """Reads the history of rooms with the generator."""
         asked = {**params, "target": self.server.address}
         if self.server.pid is not None:
             asked["pid"] = self.server.pid
@@ -177,7 +174,6 @@ class Subject:
         return sums
 
     def resident(self) -> int | None:
-        """Resident memory in bytes."""
         try:
             pages = int(Path(f"/proc/{self.server.pid}/statm").read_text().split()[1])
         except (OSError, ValueError, IndexError):

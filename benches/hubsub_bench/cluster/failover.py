@@ -64,8 +64,6 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
 
 @dataclass(slots=True)
 class Kill:
-    """Result of one kill."""
-
     node: str
     room: str
     is_controllers: bool = False

@@ -63,7 +63,6 @@ class Connection:
         return self.read()
 
     def send(self, *words: str | bytes | int) -> None:
-        """Sends a command and reads nothing."""
         parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         head = b"*%d\r\n" % len(parts)
         try:

@@ -37,7 +37,6 @@ LOOK_S = 0.1
 
 
 def cpu_of(nodes: int) -> str:
-    """Name of the figure."""
     return f"CPU per delivery, {_nodes(nodes)}"
 
 

@@ -32,8 +32,6 @@ INFO_BYTES_MIN = 208
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Received and sent bytes."""
-
     received: int = 0
     sent: int = 0
 

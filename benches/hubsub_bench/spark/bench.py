@@ -136,7 +136,6 @@ class Node:
         return drain.beside(self.source["servers"], self._cores.two_loads()[1], seconds)
 
     def hubs(self) -> int:
-        """Hubs that have records."""
         from hubsub.pipeline.options import SourceOptions
         from hubsub.pipeline.wire import Wire
 
@@ -144,5 +143,4 @@ class Node:
             return sum(hub.end > hub.earliest for hub in wire.listing().hubs.values())
 
     def cpu_seconds(self) -> float:
-        """CPU that it has spent so far."""
         return process_seconds(self._subject.server.pid)

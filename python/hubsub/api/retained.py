@@ -48,7 +48,6 @@ class Retained(Record, kw_only=True):
     ]
 
     def record(self) -> Record:
-        """The message as a record of its room."""
         return Record(**{field: getattr(self, field) for field in Record.__struct_fields__})
 
 

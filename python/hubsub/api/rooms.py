@@ -186,7 +186,6 @@ async def history(state: State, request: Request) -> Response:
 
 
 def record_body(row: HistoryRow) -> Record:
-    """Converts a record of the core."""
     return Record(
         position=f"{row.epoch}-{row.seq}",
         timestamp_us=row.timestamp_us,

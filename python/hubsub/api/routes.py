@@ -34,7 +34,6 @@ class Param:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The parameter in JSON Schema."""
         bounds = {
             "minimum": self.minimum,
             "maximum": self.maximum,

@@ -385,7 +385,6 @@ def payload_fields(payload: bytes) -> dict[str, str]:
 
 
 def room_body(room: Mapping[str, Any], nodes: list[NodeRef]) -> Room:
-    """Converts a room of the core."""
     fields = {k: v for k, v in room.items() if k not in ("name", "class", "epoch")}
     return Room(
         name=text_of(room["name"]),

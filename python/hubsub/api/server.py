@@ -151,7 +151,6 @@ class _Protocol(H11Protocol):
         return True
 
     def _recount(self) -> None:
-        """Counts the input that is still not parsed."""
         if not self.transport.is_closing():
             size = max(0, self.conn.unparsed_bytes - SHORT_BYTES)
             self.node.request_bytes += size - self._held

@@ -145,7 +145,6 @@ class _Trace:
 
 
 async def _parts(state: State, trace: int) -> Parts:
-    """This node's part of a trace."""
     names = {peer["id"]: peer["node"] for peer in state.node.link_peers()}
     records: dict[str, Part] = {}
     for step in await state.node.trace_steps(trace):

@@ -35,7 +35,6 @@ Server = Annotated[
 
 
 def new_app(doc: str) -> typer.Typer:
-    """A Typer with the settings of all commands."""
     return typer.Typer(help=doc, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=False)
 
 
@@ -148,7 +147,6 @@ def print_fields(value: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _fields(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values as text."""
     for key, field in value.items():
         name = f"{before}{shown(key)}"
         if isinstance(field, dict):
@@ -178,7 +176,6 @@ def segment(name: str) -> str:
 
 
 def redis_url(server: str | None) -> str:
-    """The Redis address to connect to."""
     if server:
         return server
     from hubsub.config import load

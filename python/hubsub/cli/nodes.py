@@ -66,6 +66,5 @@ def _print(row: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _peer(peer: Mapping[str, Any]) -> str:
-    """Summary of the links to a peer."""
     states = Counter(link["state"] for link in peer["links"])
     return f"{peer['node']}: " + ", ".join(f"{count} {state}" for state, count in states.items())

@@ -120,7 +120,6 @@ def read(source: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 def record_of(line: bytes, number: int) -> tuple[bytes, bytes]:
-    """Topic and payload of one line."""
     hint = 'such as {"topic": "chat:lobby", "payload": "hello"}'
     try:
         fields = json.loads(line)

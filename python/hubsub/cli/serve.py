@@ -310,5 +310,4 @@ class _Process:
 
 
 def ready_fields(ready: Mapping[str, object]) -> dict[str, object]:
-    """The enabled listeners of the ready line."""
     return {k: v for k, v in ready.items() if k != "event" and v is not None}

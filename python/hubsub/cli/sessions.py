@@ -55,7 +55,6 @@ def delete_session(client_id: ClientId, url: Url = None) -> None:
 
 
 def _home(api: Api, client_id: str) -> str:
-    """The node that has a session."""
     return str(_found(api, client_id)["node"])
 
 

@@ -29,8 +29,6 @@ PORT_DEFAULT = 3221
 
 @dataclass(frozen=True)
 class Target:
-    """Address and credentials of a server."""
-
     host: str
     port: int
     username: str | None = None

@@ -53,8 +53,6 @@ SECRET_CHARACTERS_MIN = 16
 
 @dataclass(frozen=True)
 class Kind:
-    """A parser and a formatter for values."""
-
     name: str
     """Name in the reference page."""
     parse: Callable[[object], object]

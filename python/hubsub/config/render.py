@@ -72,7 +72,6 @@ def _hides(shown: object, value: object) -> bool:
 
 
 def class_table(cls: RoomClass) -> dict[str, Any]:
-    """Converts a class to a `[[class]]` table."""
     table: dict[str, Any] = msgspec.to_builtins(cls)
     # It is not a key of `[[class]]`.
     del table["keeps_latest"]

@@ -153,7 +153,6 @@ def room_classes(tables: object, config: Config) -> tuple[RoomClass, ...]:
 
 
 def _chosen(default: object, file: object, environment: object, flag: object) -> tuple[object, Source]:
-    """The raw value that counts, and its source."""
     candidates: tuple[tuple[object, Source], ...] = (
         (flag, "flag"),
         (environment, "environment"),

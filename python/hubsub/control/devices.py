@@ -113,8 +113,6 @@ class Devices:
 
 @dataclass(frozen=True)
 class Action:
-    """An action and its progress."""
-
     id: str
     name: str
     row: HistoryRow
@@ -133,7 +131,6 @@ class Action:
         return "queued" if self.is_open(now_us) else "expired"
 
     def is_open(self, now_us: int) -> bool:
-        """Whether it may still begin at that time."""
         return self.expires_us is None or now_us < self.expires_us
 
 

@@ -170,7 +170,6 @@ def _busy_s(shard: Mapping[str, int]) -> float:
 
 
 async def measure(node: Node) -> Measurement:
-    """Takes a measurement of the node."""
     rooms = {}
     for busy in await node.busiest_rooms(ROOMS_MAX):
         room = await node.room(busy.name)

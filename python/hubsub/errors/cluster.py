@@ -18,8 +18,6 @@ class RecordDamagedError(HubSubError, code="record_damaged"):
 
 
 class DuplicateNodeError(StartError, code="duplicate_node", status=409):
-    """Another process has the node's name."""
-
     words = "another process has the name of this node"
     advice = "give each node its own; one that is gone frees its name after some seconds"
 
@@ -70,14 +68,10 @@ class MoveError(HubSubError, code="room_move", status=409):
 
 
 class NoClusterError(HubSubError, code="no_cluster", status=404):
-    """The request needs a node of a cluster."""
-
     words = "this node is in no cluster"
 
 
 class PeerError(HubSubError, code="peer", status=503, retryable=True):
-    """Another node's control plane did not answer."""
-
     words = "the other node gave no answer"
 
 

@@ -4,8 +4,6 @@ from hubsub.errors.base import HubSubError
 
 
 class NoStagesError(HubSubError, code="no_stages", status=409):
-    """The node has no data directory for stages."""
-
     words = "this node keeps no stages"
 
 

@@ -210,7 +210,6 @@ class Lifecycle:
 
     @property
     def running(self) -> bool:
-        """Whether all shards serve."""
         return self._loop is not None and self._shards_running == self.config.shards
 
     @property

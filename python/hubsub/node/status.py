@@ -25,7 +25,6 @@ class Json(bytes, Generic[T]):
 
 
 def read(text: Json[T], kind: type[T]) -> T:
-    """Decodes an answer of the core."""
     return decode(text, type=kind)
 
 
@@ -161,8 +160,6 @@ class Hub(HubState, kw_only=True):
 
 
 class Log(Struct, kw_only=True):
-    """The log of a node."""
-
     state: Literal["open", "full", "failed"]
     identity: str
     """Random number of its directory, in hexadecimal."""
@@ -186,8 +183,6 @@ class Store(Struct, kw_only=True):
 
 
 class Metrics(TypedDict):
-    """Counters and gauges, by name."""
-
     shards: list[dict[str, int]]
     node: dict[str, int]
 
@@ -288,8 +283,6 @@ ManifestHub = TypedDict(
 
 
 class Manifest(TypedDict):
-    """Metadata of a log."""
-
     format: int
     identity: str  # In hexadecimal.
     cluster: str | None  # Id of the one that numbers its hubs.
@@ -343,8 +336,6 @@ class Repaired(TypedDict):
 
 
 class LogRecord(TypedDict):
-    """A record of a log."""
-
     hub: int
     offset: int
     term: int

@@ -47,8 +47,6 @@ COLUMNS = {
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """Stages of one task."""
-
     attempts: tuple[str, ...]
     rows: int
 
@@ -66,7 +64,6 @@ class Sink:
         self.query = query
 
     def stage(self, batches: Iterator["pa.RecordBatch"]) -> Staged:
-        """Sends the rows of a task."""
         names: list[str] = []
         rows = 0
         with Wire(self.options.access) as wire:
@@ -215,7 +212,6 @@ def _pieces(batches: Iterator["pa.RecordBatch"]) -> Iterator[list["pa.RecordBatc
 
 
 def _body(batches: Sequence["pa.RecordBatch"]) -> bytes:
-    """Batches as one Arrow stream."""
     import pyarrow as pa
 
     out = pa.BufferOutputStream()

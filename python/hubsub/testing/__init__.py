@@ -96,7 +96,6 @@ class Node:
 
     @property
     def redis(self) -> tuple[str, int]:
-        """Host and port for Redis clients."""
         return split_address(self.ready["redis"])
 
     @property

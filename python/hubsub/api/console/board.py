@@ -22,7 +22,6 @@ class Board:
         self._stirred.set()
 
     def has(self, part: str) -> bool:
-        """Whether the part is pending."""
         return part in self._parts
 
     async def take(self) -> dict[str, bytes]:

@@ -48,7 +48,6 @@ async def show_now(state: State, request: Request) -> Response:
 
 
 async def now(state: State, request: Request) -> NodeNow:
-    """Current figures of this node."""
     node, cluster = state.node, state.cluster
     shards = node.metrics()["shards"]
     busiest = await node.busiest_rooms(BUSIEST)

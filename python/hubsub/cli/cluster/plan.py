@@ -45,8 +45,6 @@ Known = Mapping[str, Mapping[str, str | None]]
 
 
 class Command(NamedTuple):
-    """Command line and environment of one node."""
-
     args: Sequence[str]
     env: Mapping[str, str]
 

@@ -67,7 +67,6 @@ class Child:
         return "ready" if self.is_ready else "starting"
 
     def row(self) -> dict[str, Any]:
-        """The node as a table row."""
         pid = self.process.pid if self.process is not None and self.lives else None
         return {"name": self.name, "state": self.state, **self.addresses, "pid": pid, "starts": self.starts}
 
@@ -346,7 +345,6 @@ class Supervisor:
 
 
 def how(code: int) -> str:
-    """Exit status of a process as text."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -78,7 +78,6 @@ class _Chat:
         self._work: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
-        """Runs until the end; returns the exit code."""
         async with Control(self._supervisor, self._directory, self._directory), self._page:
             try:
                 return await self._supervisor.run(self._on_ready)

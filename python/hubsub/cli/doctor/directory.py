@@ -29,7 +29,6 @@ SYNC: Sync = getattr(os, "fdatasync", os.fsync)
 
 
 def data(config: Config, directory: Path) -> Iterator[Finding]:
-    """All checks of the data directory."""
     space = room(config, directory)
     yield space
     there = _there(directory)

@@ -181,7 +181,6 @@ class Buckets:
         self._answer_bytes += len(name)
 
     def drop_answer(self, name: bytes) -> None:
-        """Drops the controller's response for a room."""
         if name in self._answers:
             self._dropped(name)
 
@@ -198,7 +197,6 @@ class Buckets:
         return None if found is None else found.hub
 
     def keys(self) -> frozenset[str]:
-        """Keys of all known buckets."""
         return frozenset(self._key(start) for start in self._starts)
 
     def revision(self, key: str) -> int:

@@ -87,7 +87,6 @@ def own_seeds(config: Config) -> dict[str, ClassRecord]:
 
 
 def record_of(cls: RoomClass, order: int, version: int = FIRST_VERSION) -> ClassRecord:
-    """Converts a class to the coordinator's record."""
     return ClassRecord(
         version=version,
         hubs=LOGGED_HUBS if cls.is_logged else HUBS,

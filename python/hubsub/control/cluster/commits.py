@@ -27,7 +27,6 @@ class Commit:
 
     @property
     def operations(self) -> int:
-        """Number of expectations and writes."""
         return len(self.expect) + len(self.writes)
 
 

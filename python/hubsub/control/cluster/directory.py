@@ -71,8 +71,6 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The hub of a room, and its members."""
-
     room: bytes
     room_class: str
     hub: int
@@ -125,11 +123,9 @@ class Directory:
 
     @property
     def waiting(self) -> int:
-        """Number of rooms that callers wait for."""
         return len(self._wanted)
 
     def wake(self) -> None:
-        """Rechecks waiting rooms, because the watch cache changed."""
         self._woken.set()
 
     async def locate(self, topic: bytes, create: bool = True) -> Located | None:
@@ -349,7 +345,6 @@ class Directory:
                 pause = min(2 * pause, RETRY_S_MAX)
 
     def _drop_waited(self) -> None:
-        """Fails the lookups that have waited too long."""
         now = self._ctx.clock()
         for key in [key for key, wanted in self._wanted.items() if now >= wanted.until_s]:
             self._answer(key, self._nobody(key[1]))

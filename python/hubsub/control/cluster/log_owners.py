@@ -69,7 +69,6 @@ class LogOwners:
         return self._owner(hub, self._cache.hubs[hub].record)
 
     def keeps_log(self, room_class: str) -> bool:
-        """Whether the class exists and has a log."""
         stored = self._cache.classes.get(room_class)
         return stored is not None and stored.record.durability != EPHEMERAL
 

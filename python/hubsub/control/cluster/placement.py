@@ -123,8 +123,6 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Hubs chosen for rooms."""
-
     hubs: Mapping[bytes, int]
     """Room to hub. A room that is missing found no hub that accepts it now."""
     loads: Mapping[str, NodeLoad]

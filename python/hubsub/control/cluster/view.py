@@ -119,7 +119,6 @@ class Peer:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is known to have ended."""
         return self.dead_s is not None
 
 
@@ -168,7 +167,6 @@ class View:
 
     @property
     def me(self) -> str:
-        """Name of the controller's node."""
         return self.controller.record.node
 
     def peer(self, name: str) -> Peer | None:

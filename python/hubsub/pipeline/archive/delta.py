@@ -42,15 +42,12 @@ class DeltaArchive:
 
     @property
     def uri(self) -> str:
-        """Its root, in Spark's form."""
         return self.store.uri
 
     def state(self) -> State:
-        """State of the table's latest version."""
         return self._state(self._open())
 
     def contents(self) -> tuple[State, list[DataFile]]:
-        """State and files of the table's latest version."""
         table = self._open()
         return self._state(table), _files(table)
 
@@ -63,7 +60,6 @@ class DeltaArchive:
         log: str | None = None,
         selection: Mapping[str, str] | None = None,
     ) -> None:
-        """Commits a batch; see `Table.append`."""
         from deltalake import Transaction
 
         transaction = Transaction(f"hubsub:{application}", batch)
@@ -76,7 +72,6 @@ class DeltaArchive:
         self._commit(change)
 
     def replace(self, old: Iterable[DataFile], new: Iterable[DataFile]) -> None:
-        """Commits the same records in other files."""
         from deltalake.transaction import RemoveAction
 
         old, added = list(old), [_add(file, False) for file in new]

@@ -130,7 +130,6 @@ class State:
 
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> "State":
-        """Reads the result of `encode`."""
         batches = {
             name: Batch(b["batch"], {int(hub): (first, last) for hub, (first, last) in b["ranges"].items()})
             for name, b in fields["batches"].items()

@@ -62,7 +62,6 @@ class Progress:
             self._rich = None
 
     def write(self, text: str) -> None:
-        """Prints a line beside the progress."""
         if self._rich is not None:
             self._rich.console.print(text, markup=False, highlight=False)
         else:

@@ -47,7 +47,6 @@ class Timing:
     timeout: timedelta = timedelta(minutes=30)
 
     def options(self, *names: str) -> dict[str, str]:
-        """The named settings, for a lineage."""
         values = {
             "event-time": self.event_time or "",
             "window": interval(self.window),

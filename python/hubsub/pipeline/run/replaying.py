@@ -92,7 +92,6 @@ class Replay:
         return piece.before / self.rate if self.rate else 0.0
 
     def bounds(self, origin_us: int) -> Bounds:
-        """Limits of a slice."""
         if self.rate is None:
             grid = (origin_us, max(1, round(SLICE_S * 1e6 * self.factor)))
             return Bounds(rows=SLICE_ROWS_MAX, bytes=SLICE_BYTES_MAX, grid=grid)

@@ -38,7 +38,6 @@ class Results:
             rows.unpersist()
 
     def write(self, rows: "DataFrame", batch: int) -> None:
-        """Writes a batch that has rows."""
         rows.coalesce(1).write.mode("overwrite").parquet(f"{self.uri}/{BATCH}={batch}")
 
     def read(self, spark: "SparkSession") -> "DataFrame | None":
