@@ -1,4 +1,5 @@
 """Room records: many per key, in buckets by the hash of the room's name.
+The protocol is in docs/protocol/control-plane.md.
 
 A bucket is `rooms/CLASS/START`. START is the first hash of the bucket, 8 hex digits; its value states how
 many bits of the hash its rooms share (`depth`), hence where it ends. When a bucket outgrows `SPLIT_BYTES`,
@@ -6,11 +7,6 @@ its upper half becomes a separate bucket in the same commit. A reader whose watc
 the two sees a bucket that ends before the room's hash, and knows that it cannot answer: no room is ever
 reported as absent because of a split. Buckets are not merged again: a class that had many rooms will have
 them again.
-
-A watch delivers the latest value of each key, so a reader may miss values between: a room whose record was
-removed and created again in another hub appears to change its hub at once, possibly together with a split,
-its buckets in any order. `Buckets.apply` compares each value with the known rooms of its range, whichever
-bucket had them.
 
 Invariants: the buckets of a class cover all hashes without overlap, once one exists and the watch has
 delivered all. A room is only in the bucket of its hash. A value is never longer than `VALUE_BYTES_MAX`. A

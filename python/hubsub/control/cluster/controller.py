@@ -1,28 +1,5 @@
 """The controller of a cluster: its election, and its work while it is elected.
-
-Every node that holds hubs is a *candidate*: when there is no controller, or the current one is proved dead,
-it writes `controller` under its own lease. The first node that succeeds is elected, with the next controller
-term. The controller then takes turns: it collects its state, decides (`failover.decide`), passes the lease
-tables to its data plane, and only then sends the commits (`controller_writes`). While commits are in flight, turns
-continue to grant leases but decide nothing new.
-
-**Candidacy.** A controller needs a majority of the voters to replace any leader. So a node that hears no
-majority waits longer before it runs for election, and a controller that hears none while the other nodes
-are registered, so not dead, hands over. Where no node hears a majority, one is elected all the same: it
-changes nothing, but current leader leases are renewed.
-
-**Initial state.** A watch may lag what was written before the election. So an elected node reads hubs, nodes
-and the voters once, linearizably (`initial_state`), and waits until its watches have delivered all of that, before it
-grants or commits anything. Until then its controller term is not announced, and nodes continue to prolong
-leader leases among themselves.
-
-**Replacing a controller that is not heard.** A controller term runs for one leader lease from when a majority
-of the voters was known to acknowledge it, or the coordinator to hold it (`Plane.grants`). The controller's
-data plane tracks the first; where there is no majority, a read here (`_confirm`) confirms the second. So no
-node waits for the lease of a controller that a majority no longer acknowledges: a node of that majority is
-elected beside it and waits, like every newly elected controller, for one leader lease from then on.
-
-**Unknown outcomes.** An election of unknown outcome is read, not repeated; for other commits see `controller_writes`.
+The protocol is in docs/protocol/control-plane.md.
 
 Invariants: nothing is granted or committed within `STOP_S` of the lease's deadline. A controller term ends
 with its lease, with another node's revision of `controller`, or by handover; granting stops before that.

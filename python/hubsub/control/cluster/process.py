@@ -1,18 +1,5 @@
 """Runs a process as a node of a cluster: startup order and shutdown.
-
-| step | why then |
-|---|---|
-| coordinator | decides whether this process may be a node, and issues its incarnation |
-| data plane | begins its epochs with that incarnation; its listeners are bound, and accept no clients |
-| links | accept peers: those that learn of this node dial it at once |
-| registered | its addresses are known |
-| watches | the data plane knows all nodes, hubs and classes |
-| patterns, interest | no client is served before all that concerns it is held |
-| clients | accepted |
-
-Shutdown is in reverse order: hubs and the controller term go to other nodes, the name is released, links send
-a goodbye as the data plane ends, the connection to the coordinator is closed. So peers need not prove a
-death, and wait for no leader lease to end.
+The protocol is in docs/protocol/control-plane.md.
 
 Invariant: everything that was started is ended, in reverse, wherever starting failed; the error is one
 sentence with a hint.

@@ -1,22 +1,9 @@
 """The controller's view at one moment: state from its watches, its links, and the leader leases that it grants.
+The protocol is in docs/protocol/control-plane.md.
 
 State from a watch is a `Stored`: a record and the revision of its key. State from a link is a `Peer`. Processes
 are named by node and incarnation, because a restarted process has no state of its predecessor. Times are
 seconds of the monotonic clock of the controller's node.
-
-**Leader leases.** A node may lead ephemeral hubs until the deadline of its leader lease: the time, on its own
-clock, before it requested the lease, plus `Timing.lease_s`. Every node requests one from the controller's node
-over the link, with or without hubs, and names the hubs and terms that it wants to lead, its *claim*. While
-the controller term runs, it gets the part of the claim that is in the *table* that the controller set for
-this process, and leads only that from then on. It has given up what it led and no longer gets; what it did
-not lead yet it may claim again, because its watch may have been ahead. So a grant needs no Python, and
-leadership of a hub that is removed from the table ends with the last lease.
-
-**Acknowledging a controller.** A heartbeat names the controller term that its sender acknowledges (none if it
-hears no controller), and a number that changes each time that it begins to acknowledge one. `Peer.acknowledged_s`
-is when the controller's node first heard that number; `Peer.acknowledged_until_s` is when the last ping was sent
-that was answered with it. A process that was heard recently need not acknowledge now: it may have stopped since,
-and have helped a leader to prolong its lease.
 
 Invariant: tables and `lease_until_s` are read together: no grant happens in between.
 """
