@@ -1,12 +1,11 @@
 """The keys of a `[[class]]` table, read from `hubsub/tables/classes.toml`, which defines all of them."""
 
-import tomllib
-from importlib.resources import files
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from hubsub.config.kinds import FLAG, TEXT, WORDS, Kind, choice, count, millis, parse_size, size
+from hubsub.config.limits import rows
 
 
 class ClassKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,15 +33,11 @@ class ClassKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {"text": TEXT, "words": WORDS, "flag": FLAG}[self.kind_name]
 
 
-def _read() -> tuple[ClassKey, ...]:
-    table = tomllib.loads((files("hubsub") / "tables" / "classes.toml").read_text("utf-8"))
-    keys = []
-    for name, row in table.items():
-        if row.get("kind") == "size":
-            row["default"] = parse_size(row["default"])
-        keys.append(msgspec.convert(row | {"name": name}, ClassKey))
-    return tuple(keys)
+def _key(row: dict[str, Any]) -> ClassKey:
+    if row.get("kind") == "size":
+        row["default"] = parse_size(row["default"])
+    return msgspec.convert(row, ClassKey)
 
 
-CLASS_KEYS: Final = _read()
+CLASS_KEYS: Final = tuple(_key(row) for row in rows("classes"))
 """All keys, in the order of the reference page."""

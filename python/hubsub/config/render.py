@@ -89,8 +89,7 @@ def reference() -> str:
     out = [
         "# Configuration",
         "",
-        "Written from the definitions by `make fix`; change `config/definitions.py`, `tables/limits.toml` and "
-        "`tables/classes.toml` of `python/hubsub` instead.",
+        "Written from the definitions by `make fix`; change the files of `python/hubsub/tables` instead.",
         "",
         "A value comes from, first found: the flag, the environment, the file (`--config FILE` or `HUBSUB_CONFIG`),",
         "the default. Every flag of `hubsub serve` is a key of the file. `hubsub config check` reports all that is",
