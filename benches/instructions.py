@@ -36,7 +36,6 @@ class Row(NamedTuple):
 
     @property
     def deliveries(self) -> int:
-        """Deliveries of a publish."""
         return int(str(self.params["subscribers"]))
 
 

@@ -126,8 +126,6 @@ def list_bytes(address: tuple[str, int]) -> int:
 
 
 class Nodes:
-    """Three nodes of one cluster."""
-
     def __init__(self, directory: Path) -> None:
         common = {
             "cluster_secret": "0123456789abcdef",
@@ -149,7 +147,6 @@ class Nodes:
         )
 
     def count(self, node: Node) -> int:
-        """Number of members, as a node reports it."""
         with urllib.request.urlopen(
             f"{node.http_url}/v1/rooms/{ROOM}/presence?limit=1", timeout=WAIT_S
         ) as answer:
@@ -255,7 +252,6 @@ def measure(members: int, processes: int, directory: Path) -> dict[str, Any]:
 
 
 def _of(crowd: list[Any], node: Node, members: int, processes: int) -> int:
-    """How many members a node has."""
     ends = [
         members * (number + 1) // processes - members * number // processes for number in range(processes)
     ]

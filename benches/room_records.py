@@ -161,7 +161,6 @@ class Backend:
     directory: Path
 
     def resident_bytes(self) -> int | None:
-        """Resident bytes of all its processes."""
         if self.members is None:
             return None
         return sum(resident_bytes(process.pid) for process in self.members.processes)

@@ -9,8 +9,7 @@ several nodes. `cli` has the commands.
 from hubsub.errors import HubSubError
 
 
-class BenchError(HubSubError):
+class BenchError(HubSubError, code="bench"):
     """A benchmark that cannot be run, or whose figures would mean nothing."""
 
-    code = "bench"
     words = "the benchmark cannot be run"

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from hubsub.errors import without_secrets
 from hubsub_bench import BenchError
 from hubsub_bench.machine import Cores
-from hubsub_bench.pinning import pinned
 from hubsub_bench.servers import (
     START_S,
     RedisServer,
@@ -21,9 +20,8 @@ from hubsub_bench.servers import (
     RunningServer,
     Store,
     Target,
-    end_process,
     free_port,
-    wait_listening,
+    listening,
 )
 
 CONNECT = bytes.fromhex("100c00044d515454040200000000")
@@ -42,8 +40,7 @@ class Mosquitto:
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """Runs the broker on its cores until the end of the block. It routes on one thread, whatever `shards`
-        is.
+        """Runs the broker on its cores until the end of the block. It routes on one thread, whatever `shards` is.
 
         Args:
             cores: Cores of server and generator.
@@ -66,16 +63,9 @@ class Mosquitto:
         with tempfile.TemporaryDirectory() as directory:
             config = Path(directory, "mosquitto.conf")
             config.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            with pinned(cores.server):
-                process = subprocess.Popen(
-                    [program, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                )
-            try:
-                wait_listening(process, port)
-                address = f"127.0.0.1:{port}"
-                yield Running(address, process.pid, _version(program), "", mqtt=address)
-            finally:
-                end_process(process)
+            address = f"127.0.0.1:{port}"
+            with listening([program, "-c", str(config)], port, cores) as pid:
+                yield Running(address, pid, _version(program), "", mqtt=address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +84,11 @@ class RunningBroker:
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """Yields the running broker; the arguments are ignored."""
         address = self.address()
         yield Running(address, self.pid, "MQTT broker", "", mqtt=address)
 
     def check(self) -> None:
-        """Raises BenchError if it accepts no client, so that this is known before the other server's first
-        run.
-        """
+        """Raises BenchError if it accepts no client, so that this is known before the other server's first run."""
         address = self.address()
         host, _, port = address.rpartition(":")
         try:
@@ -116,7 +103,6 @@ class RunningBroker:
             raise BenchError("the broker takes no client", f"{address} ({answer.hex()})")
 
     def address(self) -> str:
-        """Address of the broker as `HOST:PORT`."""
         try:
             parts = urlsplit(self.url)
             host, port = parts.hostname, parts.port or PORT
@@ -129,7 +115,6 @@ class RunningBroker:
 
 
 def parse_peer(text: str) -> Target:
-    """The peer that `--against` names."""
     match text:
         case "redis-server":
             return RedisServer()

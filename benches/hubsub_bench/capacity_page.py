@@ -65,7 +65,6 @@ Lowest values; leave what is higher already. `hubsub doctor` shows what this mac
 
 
 def page(costs: Costs) -> str:
-    """The complete Markdown page."""
     machine = costs.machine
     needs = [reckon(costs, size) for size in SIZES]
     rates = [(f"{name}: {WORKLOADS[name][0]}", f"{rate:,.0f}") for name, rate in costs.per_core.items()]
@@ -95,7 +94,6 @@ def page(costs: Costs) -> str:
 
 
 def size_text(value: float) -> str:
-    """Bytes as text for people."""
     if value < 10_000:
         return f"{value:,.0f} B"
     step = min(3, int(log(value, 1024)))

@@ -213,9 +213,7 @@ def capacity(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File for the Markdown; default: standard output.")] = None,
 ) -> None:
-    """Measures messages a second per core and bytes per connection and room; computes the needs of 100k to 1M
-    connections.
-    """
+    """Measures messages a second per core, bytes per connection and room; computes needs of up to 1M connections."""
     if connections < CONNECTIONS_MIN:
         raise typer.BadParameter(
             f"--connections {connections} is too few: below {CONNECTIONS_MIN:,} what one costs drowns in what "

@@ -14,8 +14,6 @@ SPARE_BYTES = 2 << 30
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Device and file system of a directory."""
-
     file_system: str
     """`ext4`, …; empty if unknown."""
     device: str
@@ -25,7 +23,6 @@ class Disk:
 
 
 def find(directory: Path) -> Disk:
-    """The disk of a directory."""
     best = ("", "", "")
     for fields in _fields("/proc/mounts"):
         device, mount, kind = fields[:3]

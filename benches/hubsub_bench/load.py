@@ -73,8 +73,12 @@ class Report:
     @property
     def cpu_us_per_delivery(self) -> float | None:
         """CPU of the server per delivery, in µs."""
-        spent = (self.raw["server"] or {}).get("cpu_ns_per_delivery")
-        return None if spent is None else spent / 1000
+        return self._cpu_us("delivery")
+
+    @property
+    def cpu_us_per_publish(self) -> float | None:
+        """CPU of the server per publish, in µs."""
+        return self._cpu_us("publish")
 
     @property
     def delivered_per_second(self) -> float:
@@ -83,12 +87,6 @@ class Report:
     @property
     def answered_per_second(self) -> float:
         return float(self.raw["window"]["answered_per_second"])
-
-    @property
-    def cpu_us_per_publish(self) -> float | None:
-        """CPU of the server per publish, in µs."""
-        spent = (self.raw["server"] or {}).get("cpu_ns_per_publish")
-        return None if spent is None else spent / 1000
 
     @property
     def published_per_second(self) -> float:
@@ -104,14 +102,19 @@ class Report:
 
     def memory(self, moment: str, kind: str = "rss") -> int | None:
         """Memory of the server in bytes at the last sample of a moment."""
-        samples = (self.raw["server"] or {}).get("samples", [])
-        found = [s["server"][kind] for s in samples if s["moment"] == moment and s["server"]]
-        return found[-1] if found else None
+        return self._sampled("server", moment, kind)
 
     def kernel(self, moment: str, kind: str) -> int | None:
         """Memory of the machine's kernel in bytes at the last sample of a moment."""
+        return self._sampled("kernel", moment, kind)
+
+    def _cpu_us(self, what: str) -> float | None:
+        spent = (self.raw["server"] or {}).get(f"cpu_ns_per_{what}")
+        return None if spent is None else spent / 1000
+
+    def _sampled(self, of: str, moment: str, kind: str) -> int | None:
         samples = (self.raw["server"] or {}).get("samples", [])
-        found = [s["kernel"][kind] for s in samples if s["moment"] == moment and s["kernel"]]
+        found = [s[of][kind] for s in samples if s["moment"] == moment and s[of]]
         return found[-1] if found else None
 
     def complaints(self) -> list[str]:

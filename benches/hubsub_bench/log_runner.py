@@ -1,17 +1,14 @@
-"""Runs a scenario with a log, as `runner` does: each run in a directory of its own that is removed
-afterwards.
-"""
+"""Runs a scenario with a log, as `runner` does: each run in a directory of its own that is removed afterwards."""
 
 import resource
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from hubsub_bench.disk import need_space
 from hubsub_bench.log_scenarios import LogScenario
-from hubsub_bench.machine import busy_seconds, share_cores
-from hubsub_bench.runner import OTHERS_BUSY_MAX, Result, Row, in_turn
+from hubsub_bench.machine import Others, crowded, share_cores, spent_s
+from hubsub_bench.runner import Result, Row, in_turn
 from hubsub_bench.servers import Target
 from hubsub_bench.site import Site
 
@@ -55,39 +52,13 @@ def run_log_scenario(
     need_space(data, size)
     for pair, target in in_turn(targets, min(pairs, scenario.pairs_max or pairs)):
         with tempfile.TemporaryDirectory(prefix="hubsub-bench-", dir=data) as directory:
-            meter = _Others()
+            # Sampled when no child runs.
+            meter = Others(lambda: spent_s(resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
             site = Site(target, cores, shards, Path(directory), size=size, seconds=seconds)
             figures = scenario.stages(site)
             others = meter.busy()
-        crowded = [f"other processes kept {others:.1f} cores busy"] if others > OTHERS_BUSY_MAX else []
-        row = Row(
-            scenario=scenario.name,
-            pair=pair,
-            target=target.name,
-            version=site.version,
-            build_profile=site.build_profile,
-            figures=figures,
-            complaints=[*site.wrong, *crowded],
-            others_busy=round(others, 2),
-            reports=site.reports,
-        )
+        site.wrong += crowded(others)
+        row = site.row(scenario.name, pair, target.name, figures, others)
         result.rows.append(row)
         on_row(row)
     return result
-
-
-class _Others:
-    """Cores kept busy by processes other than this one and its children; sampled when no child runs."""
-
-    def __init__(self) -> None:
-        self._at = time.monotonic()
-        self._all, self._own = busy_seconds(), _own_seconds()
-
-    def busy(self) -> float:
-        others = (busy_seconds() - self._all) - (_own_seconds() - self._own)
-        return max(0.0, others / (time.monotonic() - self._at))
-
-
-def _own_seconds() -> float:
-    spent = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in spent)

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from hubsub_bench.load import Report, latency_us
-from hubsub_bench.scenarios import Figure, Figures, Params
+from hubsub_bench.scenarios import BaseScenario, Figure, Figures, Params
 from hubsub_bench.site import Site, Subject
 from hubsub_bench.stats import Bound
 
@@ -54,9 +54,7 @@ LIVE: Params = {
     "spin": True,
 }
 ROUNDS = 5
-"""Windows without and with slow subscribers, in turn: a single one may show only other activity of the
-machine.
-"""
+"""Windows without and with slow subscribers, in turn: a single one may show only other activity of the machine."""
 CATCH_UP_SHARE = 10
 """Slow subscribers catch up with a tenth of the log's size: the most that they read in a window."""
 SLOW_SUBSCRIBERS = 1000
@@ -66,22 +64,16 @@ SLOW_RECEIVE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class LogScenario:
+class LogScenario(BaseScenario):
     """One row.
 
     Args:
-        name: Name of the row.
-        title: Description for tables.
-        figures: Its figures and their bounds.
         stages: Runs it on a site; returns figures by name.
         shards: Shards of the server, and its cores.
         has_peer: Whether the peer can run it too.
         pairs_max: Limit of runs, if a run takes long.
     """
 
-    name: str
-    title: str
-    figures: tuple[Figure, ...]
     stages: Callable[[Site], Figures]
     shards: int = 2
     has_peer: bool = True

@@ -2,12 +2,18 @@
 
 import os
 import platform
+import resource
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hubsub_bench import BenchError
+
+OTHERS_BUSY_MAX = 0.25
+"""Cores that other processes may keep busy during a run."""
 
 LOAD_THREADS_MAX = 6
 """More threads of the generator than this only disturb each other."""
@@ -32,7 +38,6 @@ class Machine:
 
 
 def describe() -> Machine:
-    """The current machine and commit."""
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), ""
     )
@@ -66,9 +71,7 @@ class Cores:
     load_threads: int
 
     def two_loads(self) -> "tuple[Cores, Cores]":
-        """Splits them for two generators at once: all cores of the generator but one, and that one; the same
-        for both if it has one.
-        """
+        """Splits them for two generators at once: all cores of the generator but one, and that one."""
         if len(self.load) < 2:
             return self, self
         *most, last = sorted(self.load)
@@ -97,14 +100,46 @@ def busy_seconds() -> float:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
+def process_seconds(pid: int | None) -> float:
+    """CPU seconds that a process has spent; 0 if it cannot be read."""
+    fields = "".join(_lines(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def spent_s(*who: int) -> float:
+    """CPU seconds of this process (`RUSAGE_SELF`), or of its children that have ended (`RUSAGE_CHILDREN`)."""
+    spent = map(resource.getrusage, who)
+    return sum(usage.ru_utime + usage.ru_stime for usage in spent)
+
+
+class Others:
+    """Cores that other processes keep busy from now on.
+
+    Args:
+        own_s: Returns the CPU seconds of all processes that are none of the others.
+    """
+
+    def __init__(self, own_s: Callable[[], float]) -> None:
+        self._own_s = own_s
+        self._at, self._before = time.monotonic(), busy_seconds() - own_s()
+
+    def busy(self) -> float:
+        """Cores in the mean."""
+        spent = busy_seconds() - self._own_s() - self._before
+        return max(0.0, spent / (time.monotonic() - self._at))
+
+
+def crowded(busy: float) -> list[str]:
+    """A complaint if other processes kept too many cores busy."""
+    return [f"other processes kept {busy:.1f} cores busy"] if busy > OTHERS_BUSY_MAX else []
+
+
 def need_descriptors(count: int) -> None:
     """Raises the limit of open descriptors for this process and its children.
 
     Raises:
         BenchError: the hard limit is too low.
     """
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
         raise BenchError("too few open files are allowed", hard, f"raise it to {count}: ulimit -Hn {count}")

@@ -1,5 +1,4 @@
-"""The rows of MQTT: the workloads of the Redis rows by MQTT clients, beside HubSub's own Redis rows or a
-broker.
+"""The rows of MQTT: the workloads of the Redis rows by MQTT clients, beside HubSub's own Redis rows or a broker.
 
 Definitions (payloads 128 bytes; a publish is in flight until PUBACK, with QoS 2 until PUBCOMP; with QoS 0 it
 has no reply: a ping after each quarter of the window replaces it):
@@ -51,8 +50,7 @@ PACED: Params = {**W5, "rate": 2_000.0, "publisher_threads": 1}
 KEPT = 100_000
 """Number of absent sessions, and of retained messages."""
 COLLECT_S = 8
-"""Seconds in which clients collect them, one after the other: as long as the other measurement and its start.
-"""
+"""Seconds in which clients collect them, one after the other: as long as the other measurement and its start. """
 
 
 def _absent(load: Load, _rate: float | None) -> Figures:

@@ -10,9 +10,7 @@ Definitions (payloads of 128 bytes, which are JSON; Redis clients publish for th
   others that send ten heartbeats a second.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
+from hubsub_bench.load import latency_us
 from hubsub_bench.mqtt_scenarios import FANOUT
 from hubsub_bench.scenarios import Figure, Figures, Load, Params, Scenario, by_own_row, idle_row
 from hubsub_bench.stats import Bound
@@ -29,14 +27,10 @@ def _joins(load: Load, _rate: float | None) -> Figures:
     found = load.measure("joins", asked)
     return {
         "joined": found["joined"] / found["seconds"],
-        "p99 of a join": _p99_us(found["joins"]),
-        "p99 of a heartbeat beside": _p99_us(found["heartbeats"]),
+        "p99 of a join": latency_us(found["joins"], "p99"),
+        "p99 of a heartbeat beside": latency_us(found["heartbeats"], "p99"),
         "unanswered": float(found["unanswered"] + found["errors"]),
     }
-
-
-def _p99_us(latency: Mapping[str, Any]) -> float | None:
-    return latency["p99_ns"] / 1000 if latency["count"] else None
 
 
 PHOENIX_SCENARIOS: tuple[Scenario, ...] = (

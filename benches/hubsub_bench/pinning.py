@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def pinned(cores: Set[int]) -> Iterator[None]:
-    """Children started in the block run on `cores` only; with no cores, or without this system call:
-    anywhere.
+    """Children started in the block run on `cores` only; with no cores, or without this system call: anywhere.
 
     A child inherits the affinity of its parent's thread, so the calling thread is moved during the start and
     moved back.

@@ -20,8 +20,6 @@ COLORS = {Verdict.GOAL: "green", Verdict.FLOOR: "cyan", Verdict.BELOW: "red", Ve
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a table, as text."""
-
     scenario: str
     title: str
     figure: str
@@ -33,7 +31,6 @@ class Line:
     complaints: tuple[str, ...]
 
     def cells(self) -> tuple[str, ...]:
-        """Cells of both tables, in order."""
         return (self.scenario, self.figure, self.ours, self.peer, self.ratio, self.bound, str(self.verdict))
 
 
@@ -59,7 +56,6 @@ def lines(results: Sequence[Result]) -> Iterator[Line]:
 
 
 def terminal_table(results: Sequence[Result]) -> "Table":
-    """The table for a terminal."""
     from rich.table import Table
 
     table = Table(*HEADINGS, title_justify="left")
@@ -71,9 +67,7 @@ def terminal_table(results: Sequence[Result]) -> "Table":
 
 
 def markdown_table(results: Sequence[Result]) -> str:
-    """The table in Markdown, followed by descriptions of the scenarios and reasons why figures are
-    unreliable.
-    """
+    """The table in Markdown, followed by descriptions of the scenarios and reasons why figures are unreliable."""
     rows = [HEADINGS, ("---",) * len(HEADINGS), *(line.cells() for line in lines(results))]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     legend: list[str] = []
@@ -103,7 +97,6 @@ class RowFile:
         self._append({"kind": "machine", **machine.as_dict()})
 
     def add(self, row: Row) -> None:
-        """Appends one run to the file."""
         self._append({"kind": "run", **asdict(row)})
 
     def _append(self, value: dict[str, object]) -> None:
@@ -127,7 +120,6 @@ def ratio_text(summary: Summary) -> str:
 
 
 def bound_text(bound: Bound, unit: str) -> str:
-    """Floor and goal of a figure as text."""
     limits = [limit for limit in (bound.floor, bound.goal) if limit is not None]
     if not limits:
         return ""

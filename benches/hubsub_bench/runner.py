@@ -1,36 +1,23 @@
 """Alternates between two servers: A B, B A, A B …, each run on a server started for it."""
 
-import os
 import resource
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from hubsub_bench import BenchError, load
 from hubsub_bench.load import Report, run
-from hubsub_bench.log_scenarios import LogScenario
-from hubsub_bench.machine import Cores, busy_seconds, share_cores
-from hubsub_bench.scenarios import Params, Scenario
+from hubsub_bench.machine import Cores, Others, crowded, process_seconds, share_cores, spent_s
+from hubsub_bench.scenarios import BaseScenario, Params, Scenario
 from hubsub_bench.servers import Running, Target
 from hubsub_bench.stats import Summary, summarize
 
-if TYPE_CHECKING:
-    from hubsub_bench.cluster.rows import ClusterScenario
-    from hubsub_bench.spark.rows import PipelineScenario
-
 T = TypeVar("T")
-
-OTHERS_BUSY_MAX = 0.25
-"""Cores that other processes may keep busy during a run."""
 
 
 @dataclass(slots=True)
 class Row:
-    """One run of a scenario against one server."""
-
     scenario: str
     pair: int
     target: str
@@ -47,9 +34,7 @@ class Row:
 
 @dataclass(slots=True)
 class Result:
-    """All runs of a scenario."""
-
-    scenario: "Scenario | LogScenario | PipelineScenario | ClusterScenario"
+    scenario: BaseScenario
     ours: str
     peer: str | None
     rows: list[Row] = field(default_factory=list)
@@ -63,7 +48,6 @@ class Result:
         return summarize(ours, peer, wanted.bound, wanted.lower_is_better)
 
     def complaints(self) -> list[str]:
-        """Complaints of all runs, once each."""
         return list(dict.fromkeys(f"{row.target}: {text}" for row in self.rows for text in row.complaints))
 
 
@@ -149,11 +133,9 @@ class _Meter:
     def __init__(self, server: Running, cores: Cores, common: Params) -> None:
         self._server, self._cores, self._common = server, cores, common
         self.reports: list[Report] = []
-        self._started = time.monotonic()
-        self._busy_before, self._own_before = busy_seconds(), self._own_seconds()
+        self._others = Others(lambda: spent_s(resource.RUSAGE_CHILDREN) + process_seconds(server.pid))
 
     def __call__(self, params: Params, /, *, leaves_a_core: bool = False) -> Report:
-        """Runs the generator once."""
         address = self._address(params)
         cores = self._cores.two_loads()[0] if leaves_a_core else self._cores
         # Redis clients publish for the pages.
@@ -176,7 +158,6 @@ class _Meter:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server."""
         return self._server.pid
 
     def _address(self, params: Params) -> str:
@@ -193,24 +174,9 @@ class _Meter:
         return address
 
     def complaints(self) -> list[str]:
-        """Why the measurements so far are unreliable."""
         found = [text for report in self.reports for text in report.complaints()]
-        busy = self.others_busy()
-        return [*found, f"other processes kept {busy:.1f} cores busy"] if busy > OTHERS_BUSY_MAX else found
+        return [*found, *crowded(self.others_busy())]
 
     def others_busy(self) -> float:
         """Cores kept busy by neither the server nor the generator since the start."""
-        others = (busy_seconds() - self._busy_before) - (self._own_seconds() - self._own_before)
-        return max(0.0, others / (time.monotonic() - self._started))
-
-    def _own_seconds(self) -> float:
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return usage.ru_utime + usage.ru_stime + _process_seconds(self._server.pid)
-
-
-def _process_seconds(pid: int | None) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return self._others.busy()

@@ -80,13 +80,25 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
-    """One row of the benchmark.
+class BaseScenario:
+    """The properties that rows of all kinds share.
 
     Args:
         name: Name of the row.
         title: Description for tables.
         figures: Its figures and their bounds.
+    """
+
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario(BaseScenario):
+    """One row of the benchmark.
+
+    Args:
         measure: Runs it against one server: `(load, rate)` to figures by name. `rate` is the open loop's
             publishes a second, if the scenario uses one.
         shards: Cores of the server.
@@ -95,9 +107,6 @@ class Scenario:
         protocols: Required protocols; a peer that lacks one is left out.
     """
 
-    name: str
-    title: str
-    figures: tuple[Figure, ...]
     measure: Callable[[Load, float | None], Figures]
     shards: int = 1
     half_of: Params | None = None

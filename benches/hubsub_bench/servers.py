@@ -51,7 +51,6 @@ class Store:
     rooms: int = 0
 
     def write_config(self) -> Path:
-        """Writes HubSub's configuration into the directory."""
         path = self.directory / "hubsub.toml"
         classes = [f'name = "all"\n{self._policy}']
         if self.classes > 1:
@@ -70,8 +69,6 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A running server to measure."""
-
     address: str
     pid: int | None
     version: str
@@ -158,35 +155,22 @@ class HubSubServer:
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """A `redis-server` with its defaults, except for persistence: off, or with a store a log synced before
-    each reply.
-    """
+    """A `redis-server` with its defaults, without persistence, or with a log synced before each reply."""
 
     name: str = "Redis"
     protocols: frozenset[str] = frozenset({"redis"})
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """Runs the server until the end of the block; see `Target.running`. It routes on one thread, whatever
-        `shards` is.
-        """
+        """Runs the server until the end of the block; see `Target.running`. It routes on one thread."""
         program = shutil.which("redis-server")
         if program is None:
             raise BenchError("redis-server is not installed", None, "apt-get install redis-server")
         port = free_port()
         options = ["--port", str(port), "--bind", "127.0.0.1", "--save", ""]
         options += ["--appendonly", "no"] if store is None else _synced_options(store)
-        with pinned(cores.server):
-            process = subprocess.Popen(
-                [program, *options, "--maxclients", "100000"],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        try:
-            wait_listening(process, port)
-            yield _inspect(f"127.0.0.1:{port}", process.pid)
-        finally:
-            end_process(process)
+        with listening([program, *options, "--maxclients", "100000"], port, cores) as pid:
+            yield _inspect(f"127.0.0.1:{port}", pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +190,6 @@ class RunningServer:
 
     @contextmanager
     def running(self, cores: Cores, shards: int, store: Store | None = None) -> Iterator[Running]:
-        """Yields the running server; the arguments are ignored."""
         yield _inspect(self.address(), self.pid)
 
     def check(self) -> None:
@@ -214,7 +197,6 @@ class RunningServer:
         info(self.address())
 
     def address(self) -> str:
-        """Address of the server as `HOST:PORT`."""
         try:
             parts = urlsplit(self.url)
             host, port = parts.hostname, parts.port or 6379
@@ -228,7 +210,6 @@ class RunningServer:
 
 
 def info(address: str) -> dict[str, str]:
-    """The fields of a Redis server's INFO."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), START_S) as connection:
@@ -269,6 +250,18 @@ def _ready(process: subprocess.Popen[bytes], command: str, limit_s: float) -> Ma
         return ready
     except (ValueError, KeyError, TypeError) as error:
         raise BenchError("the server printed no ready line", f"{command} ({line!r})") from error
+
+
+@contextmanager
+def listening(command: list[str], port: int, cores: Cores) -> Iterator[int]:
+    """Runs a server on its cores until the end of the block; yields its process id when it listens on the port."""
+    with pinned(cores.server):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_listening(process, port)
+        yield process.pid
+    finally:
+        end_process(process)
 
 
 def wait_listening(process: subprocess.Popen[bytes], port: int) -> None:

@@ -3,27 +3,19 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console
 
 from hubsub_bench import BenchError, report
 from hubsub_bench.machine import describe
 from hubsub_bench.runner import Result, Row
-from hubsub_bench.scenarios import Figure
+from hubsub_bench.scenarios import BaseScenario
 
 RESULTS = Path("benches/results")
 """Directory of results in a checkout."""
 
 
-class Known(Protocol):
-    """A scenario of any kind."""
-
-    @property
-    def figures(self) -> Sequence[Figure]: ...
-
-
-def names_of(text: str | None, known: Mapping[str, Known], default: Sequence[str]) -> Sequence[str]:
+def names_of(text: str | None, known: Mapping[str, BaseScenario], default: Sequence[str]) -> Sequence[str]:
     """The scenarios named in a comma-separated text; `default` without one.
 
     Args:
@@ -49,7 +41,7 @@ class Session:
         folder: Subdirectory of the default directory.
     """
 
-    def __init__(self, known: Mapping[str, Known], out: Path | None, folder: str = "") -> None:
+    def __init__(self, known: Mapping[str, BaseScenario], out: Path | None, folder: str = "") -> None:
         machine = describe()
         self.path = out or report.directory(RESULTS, machine) / folder
         self.path.mkdir(parents=True, exist_ok=True)
@@ -58,7 +50,6 @@ class Session:
         self._progress = Console(stderr=True)
 
     def on_row(self, row: Row) -> None:
-        """Stores a run, and prints it."""
         self._rows.add(row)
         units = {figure.name: figure.unit for figure in self._known[row.scenario].figures}
         said = ", ".join(
@@ -69,7 +60,6 @@ class Session:
         self._progress.print(line, highlight=False, soft_wrap=True)
 
     def write(self, results: Sequence[Result]) -> None:
-        """Writes the table of the results so far."""
         (self.path / report.TABLE_FILE).write_text(report.markdown_table(results), encoding="utf-8")
 
     def end(self, results: Sequence[Result], also: Sequence[Path] = ()) -> None:

@@ -14,6 +14,8 @@ from urllib.request import urlopen
 from hubsub_bench import disk, load
 from hubsub_bench.load import Report
 from hubsub_bench.machine import Cores
+from hubsub_bench.runner import Row
+from hubsub_bench.scenarios import Figures
 from hubsub_bench.servers import Running, Store, Target
 
 METRICS_S = 10.0
@@ -87,11 +89,31 @@ class Site:
         return float(raw["bytes"]) / float(raw["seconds"])
 
     def flushes(self) -> int | None:
-        """Flushes of the disk so far."""
         return disk.flushes(self._directory)
 
+    def row(self, scenario: str, pair: int, target: str, figures: Figures, others_busy: float = 0.0) -> Row:
+        """The run so far, with its raw results and complaints.
+
+        Args:
+            scenario: Name of the row.
+            pair: Number of the pair, from 0.
+            target: Name of the server.
+            figures: Figures by name.
+            others_busy: Cores that other processes kept busy, default 0.
+        """
+        return Row(
+            scenario=scenario,
+            pair=pair,
+            target=target,
+            version=self.version,
+            build_profile=self.build_profile,
+            figures=figures,
+            complaints=list(self.wrong),
+            others_busy=round(others_busy, 2),
+            reports=list(self.reports),
+        )
+
     def keep(self, measured: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Stores a raw result for the rows."""
         self.reports.append({"measured": measured, **raw})
         return raw
 
@@ -118,7 +140,6 @@ class Subject:
         return report
 
     def past(self, params: Mapping[str, object]) -> Mapping[str, Any]:
-        """Reads the history of rooms with the generator."""
         asked = {**params, "target": self.server.address}
         if self.server.pid is not None:
             asked["pid"] = self.server.pid
@@ -153,7 +174,6 @@ class Subject:
         return sums
 
     def resident(self) -> int | None:
-        """Resident memory in bytes."""
         try:
             pages = int(Path(f"/proc/{self.server.pid}/statm").read_text().split()[1])
         except (OSError, ValueError, IndexError):

@@ -14,9 +14,7 @@ _ESCAPED_TEXT = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 OWN_BYTES_MAX = 64
-"""Bytes that an internal name may have in addition to the client name in it, as in the core
-(`hubsub_types::names::OWN_BYTES_MAX`).
-"""
+"""Bytes that an internal name may have beside the client name in it (`hubsub_types::names::OWN_BYTES_MAX`)."""
 
 
 def text_of(name: bytes) -> str:

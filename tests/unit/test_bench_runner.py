@@ -68,7 +68,7 @@ class FakeServer:
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeServer, FakeServer]:
     generator(tmp_path, monkeypatch)
-    monkeypatch.setattr("hubsub_bench.runner.busy_seconds", lambda: 0.0)  # On a quiet machine.
+    monkeypatch.setattr("hubsub_bench.machine.busy_seconds", lambda: 0.0)  # On a quiet machine.
     turns: list[str] = []
     return FakeServer("HubSub", 4, turns), FakeServer("Redis", 8, turns)
 

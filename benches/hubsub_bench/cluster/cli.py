@@ -43,9 +43,7 @@ def cluster(
         typer.Option(help="Directory for the results; default: benches/results/DATE-COMMIT/cluster."),
     ] = None,
 ) -> None:
-    """Measures the cost of a cluster for each node, and the effect of a node's death on its rooms, beside
-    Redis Cluster.
-    """
+    """Measures a cluster's cost for each node, and what a node's death does to its rooms, beside Redis Cluster."""
     from hubsub_bench import BenchError
     from hubsub_bench.cluster.hubsub import HubSubCluster
     from hubsub_bench.cluster.redis import RedisCluster
@@ -90,9 +88,7 @@ def cluster(
 
 @contextmanager
 def _coordinator(named: str, place: Path) -> Iterator[str | None]:
-    """The URL of servers started for this run, or of existing ones; None: the nodes use the embedded
-    coordinator.
-    """
+    """The URL of servers started for this run, or of existing ones; None: the nodes use the embedded coordinator."""
     from hubsub.testing.stores import STORES
 
     if named == "embedded":

@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 from hubsub_bench import BenchError
@@ -65,8 +64,6 @@ def measure(target: ClusterTarget, asked: Asked) -> Figures:
 
 @dataclass(slots=True)
 class Kill:
-    """Result of one kill."""
-
     node: str
     room: str
     is_controllers: bool = False
@@ -212,9 +209,7 @@ class _Publisher:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         self._connection.end()
         for thread in self._threads:

@@ -104,9 +104,7 @@ def _frames(
 
 
 def _until_all_hear(publisher: Connection, subscribers: list[Connection], room: str) -> None:
-    """Sends one message to all: afterwards their interest is known, and nothing of earlier windows is in
-    flight.
-    """
+    """Sends one message to all: afterwards their interest is known, and nothing of earlier windows is in flight."""
     publisher.ask("PUBLISH", room, OPENING)
     for subscriber in subscribers:
         while _payload(subscriber) != OPENING:

@@ -26,9 +26,7 @@ HUBSUB = (sys.executable, "-m", "hubsub")
 CLASS = "default"
 """Class of the rooms of all rows."""
 STILL_S = 0.5
-"""Nodes update their frame counts with the heartbeats of links: counts are complete after this time without a
-change.
-"""
+"""Nodes update their frame counts with the links' heartbeats: after this time without a change they are complete."""
 STOP_S = 90.0
 POLL_S = 0.05
 HTTP_S = 10.0
@@ -56,7 +54,6 @@ class HubSubCluster:
 
     @contextmanager
     def running(self, nodes: int, directory: Path) -> Iterator["RunningHubSub"]:
-        """Runs the cluster; see `ClusterTarget.running`."""
         command = [
             *HUBSUB,
             "cluster",
@@ -96,8 +93,6 @@ class HubSubCluster:
 
 
 class RunningHubSub:
-    """The nodes of one `hubsub cluster up`."""
-
     def __init__(self, directory: Path, log: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         self._data, self._directory, self._log = directory / "data", directory, log
         self._killed_at = 0
@@ -208,7 +203,6 @@ class RunningHubSub:
         return is_at_rest(seen, self._count)
 
     def _seen(self, name: str) -> Mapping[str, Any]:
-        """The cluster as a node sees it."""
         body: Mapping[str, Any] = json.loads(self._get(name, "/v1/cluster"))
         return body
 

@@ -47,7 +47,6 @@ class RedisCluster:
 
     @contextmanager
     def running(self, nodes: int, directory: Path) -> Iterator["RunningRedis"]:
-        """Runs the cluster; see `ClusterTarget.running`."""
         program = shutil.which("redis-server")
         if program is None:
             raise BenchError("redis-server is not installed", None, "apt-get install redis-server")
@@ -62,8 +61,6 @@ class RedisCluster:
 
 
 class RunningRedis:
-    """The processes of one Redis Cluster."""
-
     build_profile = ""
 
     def __init__(self, program: str, directory: Path) -> None:

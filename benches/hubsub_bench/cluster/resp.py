@@ -2,7 +2,6 @@
 
 import socket
 from contextlib import suppress
-from types import TracebackType
 from typing import Self, TypeAlias
 
 from hubsub_bench import BenchError
@@ -43,9 +42,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -66,7 +63,6 @@ class Connection:
         return self.read()
 
     def send(self, *words: str | bytes | int) -> None:
-        """Sends a command and reads nothing."""
         parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         head = b"*%d\r\n" % len(parts)
         try:

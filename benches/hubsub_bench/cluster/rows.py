@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hubsub_bench.cluster.subject import ClusterTarget
-from hubsub_bench.scenarios import Figure, Figures
+from hubsub_bench.scenarios import BaseScenario, Figure, Figures
 from hubsub_bench.stats import Bound
 
 THIRD_BYTES_MAX = 1.0
@@ -57,21 +57,15 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterScenario:
+class ClusterScenario(BaseScenario):
     """One row.
 
     Args:
-        name: Name of the row.
-        title: Description for tables.
-        figures: Its figures and their bounds.
         measure: Runs it against one target.
         pairs_max: Runs of each target that make sense; None: no limit.
         is_of_failover: Only for targets that have failover.
     """
 
-    name: str
-    title: str
-    figures: tuple[Figure, ...]
     measure: Callable[[ClusterTarget, Asked], Figures]
     pairs_max: int | None = None
     is_of_failover: bool = False

@@ -37,7 +37,6 @@ LOOK_S = 0.1
 
 
 def cpu_of(nodes: int) -> str:
-    """Name of the figure."""
     return f"CPU per delivery, {_nodes(nodes)}"
 
 
@@ -109,9 +108,7 @@ def _window(
 
 
 class _Busy:
-    """Samples the machine's CPU time in the background; the median counts, as connecting and ending are no
-    load.
-    """
+    """Samples the machine's CPU time in the background; the median counts, as connecting and ending are no load."""
 
     def __enter__(self) -> "_Busy":
         self._end = threading.Event()

@@ -1,5 +1,4 @@
-"""Bytes that the TCP connections of a process have carried, as Linux counts them (`sock_diag`, RFC 793 both
-ways).
+"""Bytes that the TCP connections of a process have carried, as Linux counts them (`sock_diag`, RFC 793 both ways).
 
 Links and clients of every server are thus counted in one way, and not by the server itself. A closed
 connection is not counted any more: sample while the relevant ones are open.
@@ -33,8 +32,6 @@ INFO_BYTES_MIN = 208
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Received and sent bytes."""
-
     received: int = 0
     sent: int = 0
 

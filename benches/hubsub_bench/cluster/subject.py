@@ -19,8 +19,6 @@ def room_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A running node and its addresses."""
-
     name: str
     address: str
     """For Redis clients, `HOST:PORT`."""
@@ -38,8 +36,6 @@ class Frames:
 
 
 class Cluster(Protocol):
-    """Running nodes of a cluster."""
-
     @property
     def version(self) -> str:
         """Version, as stored in results."""
@@ -71,8 +67,6 @@ class Cluster(Protocol):
 
 
 class ClusterTarget(Protocol):
-    """A cluster that can be started and measured."""
-
     @property
     def name(self) -> str:
         """Name shown in tables."""
@@ -90,8 +84,7 @@ class ClusterTarget(Protocol):
         """Whether a room that loses its node gets another."""
 
     def running(self, nodes: int, directory: Path) -> AbstractContextManager[Cluster]:
-        """Runs the cluster until the end of the block; all nodes know each other. Each node routes on one
-        core.
+        """Runs the cluster until the end of the block; all nodes know each other. Each node routes on one core.
 
         Args:
             nodes: Number of nodes.

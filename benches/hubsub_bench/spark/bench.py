@@ -1,6 +1,5 @@
 """Environment of a row of the pipeline: a directory, nodes that are started in it, and Spark beside them."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -10,8 +9,7 @@ from typing import Any
 
 from hubsub_bench.load import Report
 from hubsub_bench.log_scenarios import FILL
-from hubsub_bench.machine import Cores, busy_seconds
-from hubsub_bench.runner import OTHERS_BUSY_MAX
+from hubsub_bench.machine import Cores, busy_seconds, crowded, process_seconds
 from hubsub_bench.scenarios import Params
 from hubsub_bench.site import Site, Subject
 from hubsub_bench.spark import drain
@@ -79,9 +77,7 @@ class Bench:
 
     @contextmanager
     def metered(self, node: "Node", *, beside_broker: bool = False) -> Iterator[Spent]:
-        """Counts CPU in the block, and complains about a high load of other processes, unless an external
-        broker is measured.
-        """
+        """Counts CPU in the block; complains of a high load of others, unless an external broker is measured."""
         assert self._engine is not None, "the row says that it needs Spark"
         spent = Spent()
         started, busy = time.monotonic(), busy_seconds()
@@ -89,8 +85,8 @@ class Bench:
         yield spent
         spent.spark, spent.server = self._engine.cpu_seconds() - spark, node.cpu_seconds() - server
         others = (busy_seconds() - busy - spent.spark - spent.server) / (time.monotonic() - started)
-        if others > OTHERS_BUSY_MAX and not beside_broker:
-            self.site.wrong.append(f"other processes kept {others:.1f} cores busy")
+        if not beside_broker:
+            self.site.wrong += crowded(others)
 
 
 class Node:
@@ -140,7 +136,6 @@ class Node:
         return drain.beside(self.source["servers"], self._cores.two_loads()[1], seconds)
 
     def hubs(self) -> int:
-        """Hubs that have records."""
         from hubsub.pipeline.options import SourceOptions
         from hubsub.pipeline.wire import Wire
 
@@ -148,6 +143,4 @@ class Node:
             return sum(hub.end > hub.earliest for hub in wire.listing().hubs.values())
 
     def cpu_seconds(self) -> float:
-        """CPU that it has spent so far."""
-        fields = Path(f"/proc/{self._subject.server.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return process_seconds(self._subject.server.pid)

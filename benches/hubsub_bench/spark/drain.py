@@ -96,7 +96,6 @@ class _Drain:
 
 
 def main() -> None:
-    """Entry point of the program."""
     orders = json.loads(sys.stdin.readline())
     options = SourceOptions.parse({"servers": orders["servers"]})
     with Wire(options.access) as wire:

@@ -23,8 +23,6 @@ TAIL_BYTES = 2_000
 
 
 class Engine:
-    """A running Spark process."""
-
     def __init__(self, process: "subprocess.Popen[str]", said: IO[bytes]) -> None:
         self._process, self._said = process, said
 
@@ -47,7 +45,6 @@ class Engine:
         return answer["answer"]
 
     def tell(self, value: Mapping[str, Any]) -> None:
-        """Sends the program a line."""
         assert self._process.stdin is not None
         try:
             print(json.dumps(value), file=self._process.stdin, flush=True)

@@ -26,7 +26,6 @@ class Kafka:
 
     @property
     def reading(self) -> dict[str, str]:
-        """Options of Spark's source."""
         return {
             "kafka.bootstrap.servers": self.brokers,
             "subscribe": self.topic,
@@ -35,7 +34,6 @@ class Kafka:
 
     @property
     def writing(self) -> dict[str, str]:
-        """Options of Spark's sink."""
         return {"kafka.bootstrap.servers": self.brokers, "topic": self.topic}
 
     @staticmethod

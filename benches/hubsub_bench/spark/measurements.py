@@ -45,7 +45,6 @@ class Measurements:
         self._number = 0
 
     def versions(self) -> dict[str, str]:
-        """Versions of Spark and pyarrow, and the master."""
         import pyarrow
         import pyspark
 

@@ -16,9 +16,7 @@ from hubsub_bench.spark.measurements import Measurements
 
 
 def main() -> None:
-    """Answers requests until the end of the input. The first line has `cores`, and `conf` in addition to
-    every job's.
-    """
+    """Answers requests until the end of the input. The first line has `cores`, and `conf` besides every job's."""
     # Spark and its workers print to stdout: replies have a descriptor of their own.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
 
-from hubsub_bench.scenarios import Figure, Figures, Params
+from hubsub_bench.scenarios import BaseScenario, Figure, Figures, Params
 from hubsub_bench.spark.bench import Bench, Node
 from hubsub_bench.spark.drain import rate
 from hubsub_bench.stats import Bound
@@ -48,21 +48,15 @@ SPARK_CPU, SERVER_CPU = "CPU of Spark per million", "CPU of the node per million
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineScenario:
+class PipelineScenario(BaseScenario):
     """One row.
 
     Args:
-        name: Name of the row.
-        title: Description for tables.
-        figures: Its figures and their bounds.
         runs: Measures it.
         peers: Name of each comparison in tables, its peer, and its bound.
         spark: Whether it needs Spark.
     """
 
-    name: str
-    title: str
-    figures: tuple[Figure, ...]
     runs: Callable[[Bench], Runs]
     peers: tuple[tuple[str, str, Bound], ...] = ()
     spark: bool = True

@@ -77,17 +77,7 @@ def run_pipeline(
             kafka=kafka,
         )
         for pair, target, figures in scenario.runs(bench):
-            row = Row(
-                scenario=scenario.name,
-                pair=pair,
-                target=target,
-                version=site.version,
-                build_profile=site.build_profile,
-                figures=figures,
-                complaints=list(site.wrong),
-                others_busy=0.0,
-                reports=list(site.reports),
-            )
+            row = site.row(scenario.name, pair, target, figures)
             site.wrong.clear()
             site.reports.clear()
             rows.append(row)

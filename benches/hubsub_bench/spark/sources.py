@@ -1,6 +1,4 @@
-"""Peers: the same rows from an Arrow IPC file, and each as a tuple. Both are as lean as a Python source can
-be.
-"""
+"""Peers: the same rows from an Arrow IPC file, and each as a tuple. Both are as lean as a Python source can be."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -15,9 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 IPC, TUPLES = "bench_ipc", "bench_tuples"
-"""Names of the formats. Options: `path` of the file, `parts`; for tuples also `rows`, the number of rows to
-read.
-"""
+"""Names of the formats. Options: `path` of the file, `parts`; for tuples also `rows`, the number of rows to read."""
 
 
 class IpcSource(DataSource):

@@ -19,9 +19,7 @@ from hubsub.errors import NoClusterError
 REACH_S = 2.0
 """Time limit for one connection attempt, in seconds."""
 AT_ONCE = 32
-"""Addresses tried at once. With 32, trying all addresses of the largest cluster takes less time than a node
-waits for another node's reply.
-"""
+"""Addresses tried at once: so all of the largest cluster take less time than a node waits for another's reply."""
 
 routes = Routes()
 

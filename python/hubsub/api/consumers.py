@@ -6,14 +6,14 @@ read from its persisted entry.
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
-from hubsub.api.consumer_schema import Consumer, ConsumerList
 from hubsub.api.params import path_name
 from hubsub.api.reach import AllTold, Asked, Gathered
 from hubsub.api.routes import Routes
@@ -28,6 +28,28 @@ AT_ONCE = 64
 """Entries that a list reads concurrently."""
 
 
+class Consumer(Struct, kw_only=True):
+    """A consumer group with a persisted position in a topic."""
+
+    group: str
+    topic: str
+    position: Annotated[str, Meta(description="All records up to this one are acknowledged.")]
+    lag: Annotated[
+        int | None,
+        Meta(
+            description="Records of the topic's room that are not; null where another node leads that room."
+        ),
+    ]
+    delivered: Annotated[int, Meta(description="Of these, records that members have.")]
+    members: Annotated[int, Meta(description="In the whole cluster.")]
+
+
+class ConsumerList(Struct, kw_only=True):
+    """Consumers by group and topic."""
+
+    consumers: list[Consumer]
+
+
 class Key(NamedTuple):
     """Identifies a consumer by group and topic."""
 
@@ -39,9 +61,7 @@ routes = Routes("consumers")
 
 
 class AtItsRoom:
-    """Answers with the data of the room's leader, which is the most complete; else of a node that leads the
-    consumer's entry.
-    """
+    """Answers with the data of the room's leader, else of a node that leads the consumer's entry."""
 
     async def answer(self, asked: Asked) -> Response:
         own, replies, _ = await asked.of_all()
@@ -95,9 +115,7 @@ async def show_consumer(state: State, request: Request) -> Response:
     reach=AllTold(),
 )
 async def delete_consumer(state: State, request: Request) -> Response:
-    """Deletes the entry first, then the data plane's state. Current members continue from the position they
-    send, as the next member does.
-    """
+    """Deletes the entry, then the data plane's state. Current members continue from the position they send."""
     key = _key_of(request)
     await _one(state, key)
     [outcome] = await state.node.publish([Item(_row(key), b"", {}, "hubsub")], as_node=True)
@@ -173,9 +191,7 @@ async def _entries(state: State, keys: Sequence[Key]) -> list[Consumer | None]:
 
 
 async def _cold(state: State, key: Key, row: bytes) -> Consumer:
-    """Reads a consumer from its entry: epoch, the seq up to which all records are acknowledged, and
-    acknowledged seqs above it.
-    """
+    """A consumer from its entry: epoch, the seq up to which all are acknowledged, and acknowledged seqs above it."""
     epoch, seq = (int.from_bytes(row[at : at + 8], "little") for at in (0, 8))
     lag = None
     try:

@@ -1,11 +1,10 @@
 """Request and response bodies of the device routes."""
 
-import base64
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hubsub.api.schema import Record
+from hubsub.api.schema import NextOfShort, Payload, PayloadBase64, Record, from_base64
 from hubsub.errors import BadRequestError
 
 
@@ -38,12 +37,7 @@ class DevicePage(Struct, kw_only=True):
     """One page of devices in order of their rooms' names."""
 
     devices: list[ListedDevice]
-    next: Annotated[
-        str | None,
-        Meta(
-            description="The next page's `after`; null on the last page. A page may be short, and others follow."
-        ),
-    ]
+    next: NextOfShort
 
 
 class Device(Struct, kw_only=True):
@@ -86,8 +80,8 @@ class DeviceAction(Struct, kw_only=True):
         int | None,
         Meta(description="When its message was acknowledged; null: it was not, as far as is known."),
     ] = None
-    payload: Annotated[str | None, Meta(description="The payload where it is UTF-8.")] = None
-    payload_base64: Annotated[str | None, Meta(description="The payload where it is not.")] = None
+    payload: Payload = None
+    payload_base64: PayloadBase64 = None
     receivers: Annotated[
         int | None, Meta(description="Of the answer to its POST: subscribers that it goes to at once.")
     ] = None
@@ -131,7 +125,4 @@ class ActionOrder(Struct, kw_only=True, forbid_unknown_fields=True):
             raise BadRequestError("give either payload or payload_base64", self.name)
         if self.payload_base64 is None:
             return (self.payload or "").encode()
-        try:
-            return base64.b64decode(self.payload_base64, validate=True)
-        except ValueError as error:  # binascii.Error is one; characters beyond ASCII raise a plain one.
-            raise BadRequestError("payload_base64 is no base64", error) from None
+        return from_base64(self.payload_base64)

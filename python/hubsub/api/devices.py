@@ -24,7 +24,7 @@ from hubsub.api.device_schema import (
 )
 from hubsub.api.everywhere import Everywhere
 from hubsub.api.params import body, decode, flag, number, path_name
-from hubsub.api.publish import once
+from hubsub.api.publish import PUBLISH_ERRORS, once
 from hubsub.api.rooms import record_body
 from hubsub.api.routes import LIMIT, Param, Routes, key_of
 from hubsub.api.schema import Record, payload_fields
@@ -133,11 +133,7 @@ async def show_device(state: State, request: Request) -> Response:
     "GET",
     "/v1/devices/{device}/actions",
     "What a device is to do, and what became of it, the latest last",
-    (
-        Param("state", "Those in this state.", choices=STATES),
-        LIMIT,
-        CLASS,
-    ),
+    (Param("state", "Those in this state.", choices=STATES), LIMIT, CLASS),
     answer=(ActionList,),
     errors=("actions_not_kept", *ERRORS),
 )
@@ -161,28 +157,11 @@ async def list_actions(state: State, request: Request) -> Response:
     "POST",
     "/v1/devices/{device}/actions",
     "Gives a device something to do, now or when it is back",
-    (
-        CLASS,
-        key_of("one action"),
-    ),
+    (CLASS, key_of("one action")),
     body=(ActionOrder,),
     answer=(DeviceAction,),
     status=201,
-    errors=(
-        "actions_not_kept",
-        "topic_length",
-        "payload_length",
-        "body_too_large",
-        "idempotency_mismatch",
-        "too_many_rooms",
-        "room_creation_rate",
-        "publish_rate",
-        "not_allowed",
-        "disk_full",
-        "log_failed",
-        "quarantined",
-        *ERRORS,
-    ),
+    errors=("actions_not_kept", *PUBLISH_ERRORS, *ERRORS),
 )
 async def act(state: State, request: Request) -> Response:
     data = await body(state, request)
@@ -289,9 +268,7 @@ async def _said(
 
 
 async def _is_seen(state: State, nodes: Everywhere, devices: Devices, device: str) -> bool | None:
-    """Whether the device is known. None where not all nodes could be asked: the action is published either
-    way.
-    """
+    """Whether the device is known. None where not all nodes could be asked: the action is published either way."""
     try:
         last, connected = await _said(state, nodes, devices, device)
     except HubSubError:

@@ -1,5 +1,4 @@
-"""Queries of all nodes for endpoints whose response combines several routes: rooms, connections, records of a
-room.
+"""Queries of all nodes for endpoints whose response combines several routes: rooms, connections, records of a room.
 
 Owns the set of nodes that did not answer. Other nodes are asked for their own part only (`scope=node`), by
 routes of the table that any client could use.
@@ -41,14 +40,13 @@ class Everywhere:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._missing: set[str] = set()
+        self.missing: set[str] = set()
+        """Nodes that did not answer. They are not asked again."""
 
     @property
     def headers(self) -> dict[str, str] | None:
-        """Response header that lists unreachable nodes, so that a client can distinguish a partial
-        response from a complete one.
-        """
-        return {UNREACHABLE: ", ".join(sorted(self._missing))} if self._missing else None
+        """Response header that lists unreachable nodes: it marks a partial response."""
+        return {UNREACHABLE: ", ".join(sorted(self.missing))} if self.missing else None
 
     async def rooms(self, match: bytes, after: bytes | None, limit: int) -> tuple[list[Named], bool]:
         """The first rooms after a name, in order.
@@ -65,7 +63,7 @@ class Everywhere:
         if after is not None:
             query["after"] = text_of(after)
         own, replies = await asyncio.gather(
-            self._state.node.rooms(match, after, limit), self._ask("/v1/rooms", urlencode(query))
+            self._state.node.rooms(match, after, limit), self._get("/v1/rooms", urlencode(query))
         )
         found = {room["name"]: f"{room['epoch']}-{room['seq']}" for room in own}
         ends = [own[-1]["name"]] if len(own) == limit else []
@@ -87,7 +85,7 @@ class Everywhere:
             [*(("client_id", wanted) for wanted in client_ids), ("limit", limit), ("sort", "age_s")]
         )
         own, replies = await asyncio.gather(
-            self._state.node.clients("age_s", limit, client_ids=client_ids), self._ask("/v1/clients", query)
+            self._state.node.clients("age_s", limit, client_ids=client_ids), self._get("/v1/clients", query)
         )
         rows = list(own)
         for reply in replies:
@@ -123,11 +121,11 @@ class Everywhere:
         if after is not None:
             query["after"] = f"{after[0]}-{after[1]}"
         path = f"/v1/rooms/{quote(room, safe='')}/history"
-        for reply in await self._ask(path, urlencode(query)):
+        for reply in await self._get(path, urlencode(query)):
             if reply.status != 404:
                 return [_row(record) for record in _decoded(reply, HistoryPage).records]
-        if self._missing:
-            raise NodesUnreachableError(value=", ".join(sorted(self._missing)))
+        if self.missing:
+            raise NodesUnreachableError(value=", ".join(sorted(self.missing)))
         return []
 
     async def retained(self, topic: bytes) -> Record | None:
@@ -135,27 +133,41 @@ class Everywhere:
         own = await retained_here(self._state, topic)
         if own is not None:
             return own.record()
-        for reply in await self._ask(f"/v1/retained/{quote(topic, safe='')}", ""):
+        for reply in await self._get(f"/v1/retained/{quote(topic, safe='')}", ""):
             if reply.status != 404:
                 kept: Retained = _decoded(reply, Retained)
                 return kept.record()
         return None
 
-    async def _ask(self, path: str, query: str) -> list[Reply]:
+    async def ask(self, method: str, path: str, query: str = "") -> dict[str, Reply]:
+        """Asks all other nodes for their own part of a route.
+
+        Args:
+            method: HTTP method.
+            path: Percent-encoded path.
+            query: Encoded query, without `scope`.
+
+        Returns:
+            Their replies by name, sorted; without the nodes that do not answer, which `headers` names then.
+        """
         others = self._state.others
         if others is None:
-            return []
-        call, names = encode(Call("GET", path, f"{query}&{ONLY}")), sorted(others.names())
+            return {}
+        call = encode(Call(method, path, f"{query}&{ONLY}" if query else ONLY))
+        names = sorted(set(others.names()) - self.missing)
         answers = await asyncio.gather(*(others.ask(name, call) for name in names), return_exceptions=True)
-        replies = []
+        replies = {}
         for name, answer in zip(names, answers, strict=True):
             if isinstance(answer, bytes):
-                replies.append(reply_of(answer))
+                replies[name] = reply_of(answer)
             elif isinstance(answer, HubSubError):
-                self._missing.add(name)
+                self.missing.add(name)
             else:
                 raise answer
         return replies
+
+    async def _get(self, path: str, query: str) -> list[Reply]:
+        return list((await self.ask("GET", path, query)).values())
 
 
 def _decoded(reply: Reply, kind: Any) -> Any:

@@ -19,7 +19,6 @@ def home_of_query(state: State, query: str) -> LogOwner | None:
 
 
 def elsewhere(request: Request, home: LogOwner) -> HubSubError:
-    """Error that redirects the client to that node."""
     if home.http is None:
         return NodesUnreachableError(value=home.node)
     path, query = target_of(request)

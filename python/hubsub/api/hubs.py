@@ -80,7 +80,6 @@ async def show_hub(state: State, request: Request) -> Response:
 
 
 def find_hub(state: State, wanted: str) -> Hub | None:
-    """The hub with this name or id."""
     return next((hub for hub in hub_list(state) if wanted in (hub.name, str(hub.id))), None)
 
 

@@ -21,9 +21,7 @@ from hubsub.errors import HubSubError, NodesUnreachableError, NoSuchRoomError, P
 from hubsub.names import text_of
 
 ANSWER_S: Final = 10.0
-"""Time limit for another node's reply, in seconds: above `request_timeout_ms` of most, and a client waits for
-all nodes.
-"""
+"""Time limit for another node's reply, in seconds: above `request_timeout_ms`; a client waits for all nodes."""
 
 
 class Linked:

@@ -104,15 +104,9 @@ def _told(state: State, request: Request, wanted: set[int]) -> list[LoggedHub]:
     server = state.node_ref(request).http
     return [
         LoggedHub(
+            **{name: getattr(hub, name) for name in LoggedHub.__struct_fields__ if hasattr(hub, name)},
             hub=hub.id,
-            name=hub.name,
-            room_class=hub.room_class,
-            state=hub.state,
-            earliest=hub.earliest,
             committed_until=hub.committed + 1,
-            bytes=hub.bytes,
-            first_timestamp_us=hub.first_timestamp_us,
-            last_timestamp_us=hub.last_timestamp_us,
             servers=[server] if server else [],
         )
         for hub in hub_list(state)
@@ -159,9 +153,7 @@ def _numbers(text: str) -> set[int]:
 
 
 async def _hub_of(state: State, room: bytes) -> tuple[str, int | None]:
-    """Class of a room, and the hub that logs its records; None if there is none, or the room does not exist
-    yet.
-    """
+    """Class of a room, and the hub that logs its records; None if there is none, or the room does not exist yet."""
     name, hub = state.node.log_hub_of(room)
     if state.others is not None:
         hub = await state.others.hub_of(room) if state.others.log_owners.keeps_log(name) else None
@@ -169,9 +161,7 @@ async def _hub_of(state: State, room: bytes) -> tuple[str, int | None]:
 
 
 def _may_match(cls: RoomClass, pattern: str | None, named: str | None) -> bool:
-    """Whether a pattern, or a missing pattern, can match rooms of a class. Internal classes match only if
-    named.
-    """
+    """Whether a pattern, or a missing pattern, can match rooms of a class. Internal classes match only if named."""
     begins = (pattern or "").removeprefix("glob:").removeprefix("mqtt:")
     if cls.name.startswith(RESERVED) and cls.name != named and not begins.startswith(RESERVED):
         return False

@@ -79,7 +79,6 @@ class Page:
 
 
 def prometheus(state: State) -> str:
-    """Renders all metrics of the node."""
     page = Page()
     page.add("hubsub_info", 1, {"version": VERSION, "profile": BUILD_PROFILE, "node": state.node.name})
     page.add("hubsub_uptime_seconds", round(state.node.uptime_s, 3))
@@ -138,7 +137,6 @@ def _store(page: Page, store: Store) -> None:
 
 
 def _room_records(page: Page, records: RoomRecords) -> None:
-    """Metrics of the room records in the coordinator."""
     for name, count in sorted(records.counts.items()):
         page.add(
             "hubsub_room_records", count, {"class": name}, "Rooms that have a record in the coordinator."
@@ -242,7 +240,6 @@ def _log(page: Page, log: Log) -> None:
 
 
 def _queries(page: Page, state: State, log: Log) -> None:
-    """Lag of data pipelines."""
     doc = "Committed records that a query has not read, as it reported last."
     for query, told in state.queries.all().items():
         for hub in log.hubs:
@@ -253,7 +250,6 @@ def _queries(page: Page, state: State, log: Log) -> None:
 
 
 def _stages(page: Page, state: State) -> None:
-    """Metrics of the Spark sink's stages and batches."""
     staging, batches = state.staging, state.batches
     page.add("hubsub_stages", len(staging), doc="Stages that wait for their commit.")
     page.add("hubsub_stage_bytes", staging.waiting_bytes, doc="What they take in the log.")
@@ -313,7 +309,6 @@ def _process(page: Page) -> None:
 
 
 def _memory(page: Page, state: State) -> None:
-    """The resident size, by pool."""
     page.add("hubsub_memory_allowed_bytes", state.config.memory, doc="The setting `memory`.")
     for pool, size in state.memory.pools().items():
         page.add("hubsub_memory_bytes", size, {"pool": pool}, "The resident size, by what it is used for.")

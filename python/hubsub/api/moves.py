@@ -1,6 +1,4 @@
-"""Moves of rooms to another hub, and the latest moves. Any node accepts a request; the controller carries it
-out.
-"""
+"""Moves of rooms to another hub, and the latest moves. Any node accepts a request; the controller carries it out."""
 
 from typing import Final
 
@@ -59,16 +57,13 @@ async def list_moves(state: State, request: Request) -> Response:
     rows = await _cluster(state).moves()
     notes = [
         MoveNote(
+            **{
+                name: getattr(row, name) for name in ("room_class", "before", "hub", "leader", "why", "ago_s")
+            },
             room=None if row.room is None else text_of(row.room),
-            room_class=row.room_class,
-            before=row.before,
-            hub=row.hub,
-            leader=row.leader,
-            why=row.why,
             words=WORDS.get(row.why, row.why),
             result="moved" if row.refused is None else "refused",
             reason=row.refused,
-            ago_s=row.ago_s,
         )
         for row in rows
     ]

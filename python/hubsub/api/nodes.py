@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -21,12 +22,9 @@ from hubsub.version import VERSION
 
 
 def _info(state: State, request: Request) -> NodeInfo:
-    ref, node, cluster = state.node_ref(request), state.node, state.cluster
+    node, cluster = state.node, state.cluster
     return NodeInfo(
-        name=ref.name,
-        redis=ref.redis,
-        redis_cluster=ref.redis_cluster,
-        http=ref.http,
+        **structs.asdict(state.node_ref(request)),
         role=list(state.config.role),
         shards=node.shards,
         version=VERSION,
@@ -78,9 +76,7 @@ async def show_node(state: State, request: Request) -> Response:
     reach=AtNamedRoom(Gathered(list[NodeRef], merge_plain)),
 )
 async def nodes_plain(state: State, request: Request) -> Response:
-    """This node only. The route's reach collects all nodes, or with `?room=` asks the leader for the room's
-    nodes.
-    """
+    """This node only. The route's reach collects all nodes, or with `?room=` asks the leader for the room's nodes."""
     return json_answer([state.node_ref(request)])
 
 

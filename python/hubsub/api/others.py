@@ -1,5 +1,4 @@
-"""Calls of one node's API by another node: encoding of requests and replies, and the interface of the
-transport.
+"""Calls of one node's API by another node: encoding of requests and replies, and the interface of the transport.
 
 `reach` decides which nodes are asked; links carry the calls.
 """
@@ -63,8 +62,7 @@ class Others(Protocol):
         """
 
     async def hub_of(self, room: bytes) -> int | None:
-        """The hub of a room, which it also registers in the data plane. None if the room has no place; none
-        is created.
+        """The hub of a room, which it also registers in the data plane. None if the room has no place; none is created.
 
         Raises:
             HubSubError: the hub is not known.

@@ -138,7 +138,6 @@ async def body(state: State, request: Request) -> bytes:
 
 
 def _hold(state: State, request: Request, size: int) -> None:
-    """Counts a received part of a body."""
     state.hold(size)
     request.scope["body_bytes"] = request.scope.get("body_bytes", 0) + size
 

@@ -22,6 +22,11 @@ from hubsub.names import bytes_of, producer_id
 from hubsub.node import Failed, Item, Published
 
 routes = Routes("rooms")
+PUBLISH_ERRORS = (
+    *("topic_length", "payload_length", "body_too_large", "idempotency_mismatch"),
+    *("too_many_rooms", "room_creation_rate", "publish_rate", "not_allowed"),
+    *("disk_full", "log_failed", "quarantined"),
+)
 
 
 @routes(
@@ -31,23 +36,7 @@ routes = Routes("rooms")
     (key_of("one publish"),),
     body=(PublishOne, PublishBatch),
     answer=(PublishResult, PublishResults),
-    errors=(
-        "topic_length",
-        "payload_length",
-        "body_too_large",
-        "idempotency_mismatch",
-        "too_many_rooms",
-        "room_creation_rate",
-        "publish_rate",
-        "not_allowed",
-        "disk_full",
-        "log_failed",
-        "quarantined",
-        "not_logged",
-        "sequence_too_old",
-        "sequence_passed",
-        "sequence_reused",
-    ),
+    errors=(*PUBLISH_ERRORS, "not_logged", "sequence_too_old", "sequence_passed", "sequence_reused"),
 )
 async def publish(state: State, request: Request) -> Response:
     data = await body(state, request)

@@ -52,14 +52,11 @@ async def list_queries(state: State, request: Request) -> Response:
     batches = state.batches.blocked
     blocked = [
         BlockedBatch(
+            **{
+                field: getattr(batch, field) for field in ("batch", "rows", "code", "reason", "hint", "tries")
+            },
             query=name,
-            batch=batch.batch,
-            rows=batch.rows,
-            code=batch.code,
-            reason=batch.reason,
-            hint=batch.hint,
             blocked_s=round(batches.for_s(batch), 3),
-            tries=batch.tries,
             next_try_s=None if (wait := batches.until_s(batch)) is None else round(wait, 3),
         )
         for name, batch in batches.all().items()
@@ -110,10 +107,8 @@ def _query(state: State, name: str, told: Progress, hubs: list[Hub]) -> Query:
         if (lag := told.lag(hub.id, hub.committed + 1)) is not None
     ]
     return Query(
+        **{field: getattr(told, field) for field in ("batch", "rows_per_second", "ended")},
         query=name,
-        batch=told.batch,
-        rows_per_second=told.rows_per_second,
-        ended=told.ended,
         silence_s=round(state.queries.silence_s(told), 3),
         lag=sum(row.lag for row in rows),
         hubs=rows,

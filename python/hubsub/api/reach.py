@@ -44,9 +44,7 @@ class Asked:
     here: Callable[[], Awaitable[Response]]
 
     async def of(self, nodes: Sequence[str]) -> tuple[Mapping[str, Reply], Sequence[str]]:
-        """Forwards the request to nodes. Returns the replies by name, and the names of nodes that did not
-        reply; both sorted by name.
-        """
+        """Forwards the request. Returns the replies by name, and the nodes that did not reply; both sorted by name."""
         path, query = target_of(self.request)
         only = f"{query}&{ONLY}" if query else ONLY
         call, names = encode(Call(self.request.method, path, only, self.body)), sorted(nodes)
@@ -127,9 +125,7 @@ class Gathered:
 
 
 class Somewhere:
-    """The node that has the resource, if its location is not known beforehand: this one, or the first that
-    does not answer 404.
-    """
+    """The node that has the resource, wherever that is: this one, or the first that does not answer 404."""
 
     async def answer(self, asked: Asked) -> Response:
         own = await asked.here()
@@ -146,9 +142,7 @@ class Somewhere:
 
 
 class AllTold:
-    """Sends the request to all nodes; it succeeds if one node succeeds. The header lists nodes that may have
-    missed it.
-    """
+    """Sends the request to all nodes; one must succeed. The header lists nodes that may have missed it."""
 
     async def answer(self, asked: Asked) -> Response:
         own, replies, missing = await asked.of_all()

@@ -20,7 +20,7 @@ from hubsub.api.merges import limit_of, page_of
 from hubsub.api.params import name, number, path_name
 from hubsub.api.reach import AllTold, Gathered, Somewhere
 from hubsub.api.routes import LIMIT, Param, Routes
-from hubsub.api.schema import Record, payload_fields
+from hubsub.api.schema import NextOfShort, Record, payload_fields
 from hubsub.api.state import State
 from hubsub.config.kinds import Bad
 from hubsub.config.matching import parse_pattern
@@ -48,7 +48,6 @@ class Retained(Record, kw_only=True):
     ]
 
     def record(self) -> Record:
-        """The message as a record of its room."""
         return Record(**{field: getattr(self, field) for field in Record.__struct_fields__})
 
 
@@ -56,12 +55,7 @@ class RetainedPage(Struct, kw_only=True):
     """One page of retained messages in order of topic."""
 
     retained: list[Retained]
-    next: Annotated[
-        str | None,
-        Meta(
-            description="The next page's `after`; null on the last page. A page may be short, and others follow."
-        ),
-    ]
+    next: NextOfShort
 
 
 routes = Routes("retained")
@@ -90,9 +84,7 @@ def merge_retained(state: State, request: Request, pages: Sequence[RetainedPage]
     reach=Gathered(RetainedPage, merge_retained),
 )
 async def list_retained(state: State, request: Request) -> Response:
-    """A page examines `limit` entries, or fewer if they are long. Entries that the filter leaves out, or that
-    have expired, make it shorter.
-    """
+    """A page examines at most `limit` entries; those that the filter leaves out or that have expired shorten it."""
     limit = number(request, "limit", 100, state.limits["http_page_max"])
     wanted, after = request.query_params.get("filter", ""), name(request, "after")
     matches, begin = _filter(wanted)
@@ -143,9 +135,7 @@ async def show_retained(state: State, request: Request) -> Response:
     reach=AllTold(),
 )
 async def delete_retained(state: State, request: Request) -> Response:
-    """Deletes a retained message. Current subscribers are not notified; only later subscribers no longer get
-    it.
-    """
+    """Deletes a retained message. Current subscribers are not notified; only later subscribers no longer get it."""
     topic = path_name(request, "topic")
     if await retained_here(state, topic) is None:
         raise _nothing(topic)

@@ -186,7 +186,6 @@ async def history(state: State, request: Request) -> Response:
 
 
 def record_body(row: HistoryRow) -> Record:
-    """Converts a record of the core."""
     return Record(
         position=f"{row.epoch}-{row.seq}",
         timestamp_us=row.timestamp_us,
@@ -214,9 +213,7 @@ async def busiest(state: State, request: Request) -> Response:
 
 
 async def _placed(state: State, room: bytes, create: bool) -> None:
-    """In a cluster: makes sure that this node's data plane knows the hub of a room that is placed by a
-    record.
-    """
+    """In a cluster: makes sure that this node's data plane knows the hub of a room that is placed by a record."""
     located = None if state.cluster is None else await state.cluster.locate(room, create)
     if located is None:
         return
@@ -233,9 +230,7 @@ async def _members(state: State, request: Request, room: bytes) -> list[NodeRef]
     return [
         NodeRef(
             name=member.node,
-            redis=member.addresses.get("redis"),
-            redis_cluster=member.addresses.get("redis_cluster"),
-            http=member.addresses.get("http"),
+            **{listener: member.addresses.get(listener) for listener in ("redis", "redis_cluster", "http")},
         )
         for member in located.members
     ]
@@ -243,17 +238,7 @@ async def _members(state: State, request: Request, room: bytes) -> list[NodeRef]
 
 def _unrecorded(state: State, room: bytes) -> dict[str, Any]:
     """A room whose class keeps no record of it; its future nodes are known nevertheless."""
-    numbers = (
-        "epoch",
-        "seq",
-        "shard",
-        "subscribers",
-        "topics",
-        "history",
-        "history_bytes",
-        "first_seq",
-        "idle_ms",
-    )
+    numbers = "epoch seq shard subscribers topics history history_bytes first_seq idle_ms".split()
     known = {"name": room, "class": state.node.room_of(room)[1], "hub": None, "in_memory": False}
     return known | dict.fromkeys(numbers, 0)
 

@@ -28,14 +28,12 @@ class Param:
     min_length: int | None = None
     max_length: int | None = None
     pattern: str = ""
-    """Expression that the whole value must match, valid in both Python and ECMAScript; empty for any value.
-    """
+    """Expression that the whole value must match, valid in both Python and ECMAScript; empty for any value. """
     choices: tuple[str, ...] = ()
     required: bool = False
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The parameter in JSON Schema."""
         bounds = {
             "minimum": self.minimum,
             "maximum": self.maximum,
@@ -84,41 +82,12 @@ class Routes(list[Route]):
         self._tag = tag
 
     def __call__(
-        self,
-        method: str,
-        path: str,
-        summary: str,
-        params: tuple[Param, ...] = (),
-        *,
-        body: tuple[object, ...] = (),
-        answer: tuple[object, ...] = (),
-        status: int = 200,
-        media_type: str = "application/json",
-        body_type: str = "",
-        errors: tuple[str, ...] = (),
-        tag: str | None = None,
-        reach: "Reach | None" = None,
+        self, method: str, path: str, summary: str, params: tuple[Param, ...] = (), **fields: Any
     ) -> Callable[[Handler], Handler]:
         """Decorates the handler of a route; the arguments are the fields of `Route`."""
 
         def add(handler: Handler) -> Handler:
-            self.append(
-                Route(
-                    method,
-                    path,
-                    summary,
-                    handler,
-                    params,
-                    body,
-                    answer,
-                    status,
-                    media_type,
-                    body_type,
-                    errors,
-                    tag or self._tag,
-                    reach,
-                )
-            )
+            self.append(Route(method, path, summary, handler, params, **{"tag": self._tag, **fields}))
             return handler
 
         return add

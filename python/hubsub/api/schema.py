@@ -1,5 +1,4 @@
-"""Request and response bodies of the REST API, one struct per body; the OpenAPI document is generated from
-them.
+"""Request and response bodies of the REST API, one struct per body; the OpenAPI document is generated from them.
 
 `log_schema` has the bodies of the log, `cluster_schema` those of a cluster.
 """
@@ -18,6 +17,16 @@ from hubsub.names import text_of
 from hubsub.node.status import Client
 
 NAME = "UTF-8; a byte that is not stands as %XX, and so does a % that two hex digits follow."
+
+Next = Annotated[str | None, Meta(description="The next page's `after`; null on the last page.")]
+NextOfShort = Annotated[
+    str | None,
+    Meta(
+        description="The next page's `after`; null on the last page. A page may be short, and others follow."
+    ),
+]
+Payload = Annotated[str | None, Meta(description="The payload where it is UTF-8.")]
+PayloadBase64 = Annotated[str | None, Meta(description="The payload where it is not.")]
 
 
 class ErrorBody(Struct, kw_only=True):
@@ -79,7 +88,7 @@ class RoomPage(Struct, kw_only=True):
     """One page of rooms in order of name."""
 
     rooms: list[Room]
-    next: Annotated[str | None, Meta(description="The next page's `after`; null on the last page.")]
+    next: Next
 
 
 class Record(Struct, kw_only=True):
@@ -89,8 +98,8 @@ class Record(Struct, kw_only=True):
     timestamp_us: int
     topic: Annotated[str, Meta(description=NAME)]
     publisher: str
-    payload: Annotated[str | None, Meta(description="The payload where it is UTF-8.")] = None
-    payload_base64: Annotated[str | None, Meta(description="The payload where it is not.")] = None
+    payload: Payload = None
+    payload_base64: PayloadBase64 = None
     headers: dict[str, str]
 
 
@@ -140,10 +149,7 @@ class PublishItem(Struct, kw_only=True, forbid_unknown_fields=True):
             )
         if self.payload is not None:
             return self.payload.encode()
-        try:
-            return base64.b64decode(self.payload_base64 or "", validate=True)
-        except ValueError as error:  # binascii.Error is one; characters beyond ASCII raise a plain one.
-            raise BadRequestError("payload_base64 is no base64", error) from None
+        return from_base64(self.payload_base64 or "")
 
 
 class PublishBatch(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -154,9 +160,7 @@ class PublishBatch(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class PublishOne(PublishItem, kw_only=True, forbid_unknown_fields=True):
-    """A single record to publish. Give `payload` or `payload_base64`, and either both or neither of
-    `producer` and `sequence`.
-    """
+    """A record to publish: one of `payload` and `payload_base64`, both or neither of `producer` and `sequence`."""
 
 
 def _has(name: str) -> dict[str, Any]:
@@ -223,13 +227,9 @@ class ClientList(Struct, kw_only=True):
     clients: list[Client]
 
 
-class NodeInfo(Struct, kw_only=True):
+class NodeInfo(NodeRef, kw_only=True):
     """A node of the cluster."""
 
-    name: str
-    redis: str | None
-    redis_cluster: str | None
-    http: str | None
     role: list[str]
     shards: int
     version: str
@@ -254,9 +254,7 @@ class NodeList(Struct, kw_only=True):
 
 
 class Ready(Struct, kw_only=True):
-    """Readiness of a node. A full log, damaged hubs or an unavailable session store do not make it unready:
-    reads continue.
-    """
+    """Readiness of a node. Damage to its log or session store does not make it unready: reads continue."""
 
     status: Literal["ready"] = "ready"
     log: Annotated[
@@ -366,6 +364,18 @@ class Stat(Struct, kw_only=True):
     shards: list[dict[str, Any]]
 
 
+def from_base64(text: str) -> bytes:
+    """Decodes a `payload_base64`.
+
+    Raises:
+        BadRequestError: it is no base64.
+    """
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:  # binascii.Error is one; characters beyond ASCII raise a plain one.
+        raise BadRequestError("payload_base64 is no base64", error) from None
+
+
 def payload_fields(payload: bytes) -> dict[str, str]:
     """Puts a payload into the one of the two fields that can hold it."""
     try:
@@ -375,7 +385,6 @@ def payload_fields(payload: bytes) -> dict[str, str]:
 
 
 def room_body(room: Mapping[str, Any], nodes: list[NodeRef]) -> Room:
-    """Converts a room of the core."""
     fields = {k: v for k, v in room.items() if k not in ("name", "class", "epoch")}
     return Room(
         name=text_of(room["name"]),

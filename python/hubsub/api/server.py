@@ -136,9 +136,7 @@ class _Protocol(H11Protocol):
         super().send_400_response(msg)
 
     def _admits(self, more: int) -> bool:
-        """Counts bytes that arrive. Ends the connection and returns false if all requests together are too long;
-        the first `SHORT_BYTES` do not count.
-        """
+        """Counts arriving bytes beyond the first `SHORT_BYTES`. False: all requests are too long, and this one ends."""
         size = max(0, self.conn.unparsed_bytes + more - SHORT_BYTES)
         try:
             self.node.hold(size - self._held)
@@ -153,7 +151,6 @@ class _Protocol(H11Protocol):
         return True
 
     def _recount(self) -> None:
-        """Counts the input that is still not parsed."""
         if not self.transport.is_closing():
             size = max(0, self.conn.unparsed_bytes - SHORT_BYTES)
             self.node.request_bytes += size - self._held

@@ -1,10 +1,9 @@
 """/v1/sessions: MQTT sessions that outlive their connections, and ending a session."""
 
 from collections.abc import Sequence
-from typing import Annotated
 from urllib.parse import unquote
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,6 +12,7 @@ from hubsub.api.merges import limit_of, page_of
 from hubsub.api.params import number
 from hubsub.api.reach import AtNode, Gathered
 from hubsub.api.routes import LIMIT, NODE, Param, Routes
+from hubsub.api.schema import Next
 from hubsub.api.state import State
 from hubsub.errors import NoSuchSessionError
 from hubsub.node.status import Session
@@ -24,7 +24,7 @@ class SessionPage(Struct, kw_only=True):
     """One page of sessions in order of client id."""
 
     sessions: list[Session]
-    next: Annotated[str | None, Meta(description="The next page's `after`; null on the last page.")]
+    next: Next
 
 
 routes = Routes("sessions")

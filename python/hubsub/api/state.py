@@ -110,9 +110,7 @@ class State:
         )
 
     def reachable(self, address: str | None, request: Request) -> str | None:
-        """The address to advertise for a bound one: the advertised host; for a wildcard the host that the
-        request used.
-        """
+        """The address to advertise: the advertised host's; for a wildcard that of the host that the request used."""
         if address is None:
             return None
         _, port = split_address(address)

@@ -1,5 +1,4 @@
-"""GET /v1/rooms/{room}/events: redirects to the listener `ws`, which serves a room's records as server-sent
-events.
+"""GET /v1/rooms/{room}/events: redirects to the listener `ws`, which serves a room's records as server-sent events.
 
 Here each record would need a call into Python. The redirect goes to the same host, to the port of that
 listener. Browsers follow it by themselves.

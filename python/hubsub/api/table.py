@@ -45,7 +45,6 @@ async def openapi(state: State, request: Request) -> Response:
 
 @cache
 def openapi_document() -> dict[str, Any]:
-    """The document of `ROUTES`."""
     return document(ROUTES)
 
 

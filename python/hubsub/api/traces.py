@@ -22,9 +22,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
-from hubsub.api.others import ONLY, Call, Reply, encode, reply_of
+from hubsub.api.everywhere import Everywhere
+from hubsub.api.others import Reply
 from hubsub.api.params import check_length, name, optional_number, path_id
-from hubsub.api.reach import UNREACHABLE
 from hubsub.api.routes import Param, Routes
 from hubsub.api.state import State
 from hubsub.errors import BadRequestError, HubSubError, TooManyTracesError
@@ -155,7 +155,7 @@ def _time(step: Step) -> tuple[int, int]:
     return step.at_us, KINDS.index(step.kind) if step.kind in KINDS else len(KINDS)
 
 
-class _Everywhere:
+class _Traces:
     """Traces on all nodes, one after another, each under its number.
 
     Args:
@@ -167,9 +167,7 @@ class _Everywhere:
     def __init__(self, state: State, topic: bytes, records: int) -> None:
         self._state, self._topic, self._records = state, topic, records
         self._number = 0
-        self._nodes = () if state.others is None else tuple(sorted(state.others.names()))
-        self.missing: set[str] = set()
-        """Nodes without a part. They are not asked again."""
+        self.nodes = Everywhere(state)
 
     async def start(self, ms: int, sample: int) -> None:
         """Starts a trace on all nodes, and then opens it for publishes.
@@ -190,14 +188,14 @@ class _Everywhere:
                 if reply.status == TooManyTracesError.status:
                     raise TooManyTracesError(value=node)
                 if reply.status >= 400:
-                    self.missing.add(node)
+                    self.nodes.missing.add(node)
 
     async def parts(self) -> Parts:
         """The parts of all nodes."""
         found, replies = await asyncio.gather(_parts(self._state, self._number), self._ask("GET"))
         for node, reply in replies.items():
             if reply.status >= 400:
-                self.missing.add(node)
+                self.nodes.missing.add(node)
                 continue
             found.add(msgspec.json.decode(reply.body, type=Parts))
         return found
@@ -206,21 +204,7 @@ class _Everywhere:
         await asyncio.gather(self._state.node.trace_end(self._number), self._ask("DELETE"))
 
     async def _ask(self, method: str, query: str = "") -> dict[str, Reply]:
-        others = self._state.others
-        if others is None:
-            return {}
-        call = encode(Call(method, f"/v1/traces/{self._number}", f"{query}&{ONLY}" if query else ONLY))
-        names = [node for node in self._nodes if node not in self.missing]
-        answers = await asyncio.gather(*(others.ask(name, call) for name in names), return_exceptions=True)
-        replies = {}
-        for node, answer in zip(names, answers, strict=True):
-            if isinstance(answer, bytes):
-                replies[node] = reply_of(answer)
-            elif isinstance(answer, HubSubError):
-                self.missing.add(node)
-            else:
-                raise answer
-        return replies
+        return await self.nodes.ask(method, f"/v1/traces/{self._number}", query)
 
 
 async def _failure_of(call: Awaitable[None]) -> HubSubError | None:
@@ -287,7 +271,7 @@ async def show_trace(state: State, request: Request) -> Response:
     topic = _topic(state, request)
     records = optional_number(request, "records", 1, RECORDS_MAX) or 10
     wait_ms = optional_number(request, "wait_ms", 1, WAIT_MS_MAX) or 10_000
-    trace, time = _Everywhere(state, topic, records + SLACK), asyncio.get_running_loop().time
+    trace, time = _Traces(state, topic, records + SLACK), asyncio.get_running_loop().time
     until = time() + wait_ms / 1_000
 
     async def is_over() -> bool:
@@ -300,12 +284,11 @@ async def show_trace(state: State, request: Request) -> Response:
             best.sample, best.records = sample, found
         if len(best.records) == records or await is_over():
             break
-    headers = {UNREACHABLE: ", ".join(sorted(trace.missing))} if trace.missing else None
-    return json_answer(best, headers=headers)
+    return json_answer(best, headers=trace.nodes.headers)
 
 
 async def _follow(
-    trace: _Everywhere, sample: int, records: int, until: float, is_over: Callable[[], Awaitable[bool]]
+    trace: _Traces, sample: int, records: int, until: float, is_over: Callable[[], Awaitable[bool]]
 ) -> list[TracedRecord]:
     """Follows a sample of the records until there are enough, the time is over, or a shard is full and the others do
     not have the same records.

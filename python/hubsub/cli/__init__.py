@@ -47,7 +47,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def main() -> NoReturn:
-    """The entry point `hubsub`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Characters that the terminal's encoding lacks are shown as escapes.
@@ -94,7 +93,6 @@ def _run(args: list[str]) -> None:
 
 
 def usage() -> str:
-    """The output of `hubsub --help`."""
     width = max(len(name) for name in COMMANDS)
     lines = [f"  {name:<{width}}  {doc}" for name, (_, doc) in COMMANDS.items()]
     return "\n".join(

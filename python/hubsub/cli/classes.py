@@ -42,9 +42,7 @@ def apply_classes(
     ],
     url: Url = None,
 ) -> None:
-    """Creates or changes the classes of a cluster from a file, on all nodes while they run; other classes
-    stay.
-    """
+    """Creates or changes the classes of a cluster from a file, on all nodes while they run; other classes stay."""
     from hubsub.config.resolve import read_file
 
     tables = read_file(file).get("class", [])

@@ -35,7 +35,6 @@ Server = Annotated[
 
 
 def new_app(doc: str) -> typer.Typer:
-    """A Typer with the settings of all commands."""
     return typer.Typer(help=doc, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=False)
 
 
@@ -49,6 +48,12 @@ def group(doc: str) -> typer.Typer:
 def say(text: str) -> None:
     """Prints a message for people, on stderr."""
     print(text, file=sys.stderr)
+
+
+def say_more(after: object) -> None:
+    """Notes on stderr that a list is not at its end; `after` is where its next page begins, or None."""
+    if after is not None:
+        say(f"more behind {shown(after)}: --after, or a larger --limit")
 
 
 def print_json(value: object) -> None:
@@ -142,7 +147,6 @@ def print_fields(value: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _fields(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values as text."""
     for key, field in value.items():
         name = f"{before}{shown(key)}"
         if isinstance(field, dict):
@@ -172,7 +176,6 @@ def segment(name: str) -> str:
 
 
 def redis_url(server: str | None) -> str:
-    """The Redis address to connect to."""
     if server:
         return server
     from hubsub.config import load
@@ -184,8 +187,7 @@ def redis_url(server: str | None) -> str:
 
 
 class Answer(dict[str, Any]):
-    """An object in a node's response. Access to a missing field raises an error: then another server
-    answered.
+    """An object in a node's response. Access to a missing field raises an error: then another server answered.
 
     Args:
         pairs: Its fields.
@@ -244,6 +246,30 @@ class Api:
 
     def get(self, path: str, **query: object) -> Answer:
         return self.ask("GET", path, **query)
+
+    def pages(
+        self, path: str, field: str, limit: int, after: object, **query: object
+    ) -> tuple[list[Answer], Any]:
+        """Reads pages until there are enough rows.
+
+        Args:
+            path: Path of the list.
+            field: Field of a page that has the rows.
+            limit: Most rows, from 1.
+            after: Where to begin; None: at the first row.
+            query: Further query parameters; those that are None are left out.
+
+        Returns:
+            The rows, and where the next page begins; None at the end of the list.
+        """
+        rows: list[Answer] = []
+        while len(rows) < limit:
+            page = self.get(path, after=after, limit=limit - len(rows), **query)
+            rows += page.rows(field)
+            after = page["next"]
+            if after is None:
+                break
+        return rows, after
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Answer:
         """Sends a request and returns the JSON of the response; empty if it has no body.

@@ -143,7 +143,6 @@ def log_of(directory: Path) -> Path:
 
 
 def has_log(directory: Path) -> bool:
-    """Whether `log_of` finds one."""
     return _is_log(directory) or _is_log(directory / "log")
 
 

@@ -1,10 +1,10 @@
 """`hubsub device …`: over the REST API."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from hubsub.cli.common import Api, Json, Url, group, print_fields, print_json, print_rows, say, segment, shown
+from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, say, say_more, segment, shown
 from hubsub.errors import OptionError
 
 app = group("Lists and shows devices; gives them something to do, and says what became of it.")
@@ -29,27 +29,15 @@ def list_devices(
     as_json: Json = False,
 ) -> None:
     """Lists devices that have published their state."""
-    api, more = Api(url), after
     query: dict[str, object] = {"prefix": prefix, "class": room_class}
     if connected is not None:
         query["connected"] = str(connected).lower()
-    rows: list[dict[str, Any]] = []
-    while len(rows) < limit:
-        page = api.get("/v1/devices", after=more, limit=limit - len(rows), **query)
-        rows += page.rows("devices")
-        more = page["next"]
-        if more is None:
-            break
+    rows, more = Api(url).pages("/v1/devices", "devices", limit, after, **query)
     for row in rows:
         connection = row["connection"] or {}
         row |= {key: connection.get(key) for key in ("node", "client", "connected_s")}
-    if as_json:
-        for row in rows:
-            print_json(row)
-    else:
-        print_rows(rows, ("id", "node", "client", "connected_s", "room", "position"), as_json)
-    if more is not None:
-        say(f"more behind {shown(more)}: --after, or a larger --limit")
+    print_rows(rows, ("id", "node", "client", "connected_s", "room", "position"), as_json)
+    say_more(more)
 
 
 @app.command("show")
@@ -100,11 +88,7 @@ def list_actions(
     for row in rows:
         answered = row["answer"] or {}
         row["said"] = answered.get("payload") or answered.get("payload_base64")
-    if as_json:
-        for row in rows:
-            print_json(row)
-    else:
-        print_rows(rows, ("id", "name", "state", "payload", "said", "position"), as_json)
+    print_rows(rows, ("id", "name", "state", "payload", "said", "position"), as_json)
     if not answer["is_whole"]:
         say("older ones were not looked at: the room remembers more than one answer of its history may have")
 

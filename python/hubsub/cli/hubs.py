@@ -5,24 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, say, segment
+from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, say, say_more, segment
 
 app = group("Lists and shows hubs that have a log.")
 
-COLUMNS = (
-    "name",
-    "state",
-    "rooms",
-    "earliest",
-    "latest",
-    "committed",
-    "bytes",
-    "segments",
-    "durability",
-    "shard",
-    "leader",
-    "id",
-)
+COLUMNS = ("name state rooms earliest latest committed bytes segments durability shard leader id").split()
 
 
 @app.command("ls")
@@ -34,20 +21,12 @@ def list_hubs(
     as_json: Json = False,
 ) -> None:
     """Lists hubs by id. Problems are printed on stderr."""
-    api, more = Api(url), after
-    rows: list[Any] = []
-    while len(rows) < limit:
-        page = api.get("/v1/hubs", **{"class": room_class, "after": more, "limit": limit - len(rows)})
-        rows += page.rows("hubs")
-        more = page["next"]
-        if more is None:
-            break
+    rows, more = Api(url).pages("/v1/hubs", "hubs", limit, after, **{"class": room_class})
     print_rows(rows, COLUMNS, as_json, keep="state")
     for row in rows:
         if row["state"] != "open":
             say(f"{row['name']} is {row['state']}: {row['reason']}")
-    if more is not None:
-        say(f"more behind {more}: --after, or a larger --limit")
+    say_more(more)
 
 
 @app.command("show")

@@ -47,9 +47,7 @@ def _head_first(_: object, __: str, event: MutableMapping[str, Any]) -> MutableM
 
 
 def _printable(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escapes control characters for the terminal, as clients choose some of the values. A traceback keeps
-    its lines.
-    """
+    """Escapes control characters, as clients choose some of the values. A traceback keeps its lines."""
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             lines = value.split("\n") if key == "exception" else [value]

@@ -25,9 +25,7 @@ def list_nodes(url: Url = None, as_json: Json = False) -> None:
 
 
 def silent(api: Api, answered: Set[str]) -> Iterator[dict[str, Any]]:
-    """Nodes of the cluster that have not answered: with their registered data, or by name alone if they are
-    only voters.
-    """
+    """Nodes of the cluster that have not answered, with their registered data, or the name alone of a mere voter."""
     try:
         seen = api.get("/v1/cluster")
     except NoClusterError:
@@ -68,6 +66,5 @@ def _print(row: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _peer(peer: Mapping[str, Any]) -> str:
-    """Summary of the links to a peer."""
     states = Counter(link["state"] for link in peer["links"])
     return f"{peer['node']}: " + ", ".join(f"{count} {state}" for state, count in states.items())

@@ -45,9 +45,7 @@ def pub(
     ] = 0,
     server: Server = None,
 ) -> None:
-    """Publishes TOPIC MESSAGE and prints the number of receiving subscribers, or publishes every line of
-    --from FILE.
-    """
+    """Publishes TOPIC MESSAGE and prints how many subscribers get it, or publishes each line of --from FILE."""
     if source is not None and topic is None:
         asyncio.run(_publish_lines(redis_url(server), source, skip))
     elif source is None and topic is not None and message is not None:
@@ -122,7 +120,6 @@ def read(source: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 def record_of(line: bytes, number: int) -> tuple[bytes, bytes]:
-    """Topic and payload of one line."""
     hint = 'such as {"topic": "chat:lobby", "payload": "hello"}'
     try:
         fields = json.loads(line)

@@ -8,34 +8,15 @@ from hubsub.cli.common import Answer, Api, Json, Url, group, print_fields, print
 
 app = group("Lists queries of data pipelines; gives up a batch that is blocked.")
 
-COLUMNS = (
-    "query",
-    "batch",
-    "lag",
-    "rows_per_second",
-    "ended",
-    "silence_s",
-    "blocked_batch",
-    "blocked_rows",
-    "blocked_code",
-)
+COLUMNS = ("query batch lag rows_per_second ended silence_s blocked_batch blocked_rows blocked_code").split()
 
-NOTHING_READ: dict[str, Any] = {
-    "batch": None,
-    "rows_per_second": None,
-    "ended": None,
-    "silence_s": None,
-    "lag": None,
-    "hubs": [],
-}
+NOTHING_READ = dict.fromkeys(("batch", "rows_per_second", "ended", "silence_s", "lag")) | {"hubs": []}
 """Fields of a query that only writes."""
 
 
 @app.command("ls")
 def list_queries(url: Url = None, as_json: Json = False) -> None:
-    """Lists queries that reported progress in the last hour, and those with a blocked batch. Reasons go to
-    stderr.
-    """
+    """Lists queries that reported progress in the last hour, and those with a blocked batch. Reasons go to stderr."""
     answer = Api(url).get("/v1/queries")
     blocked = {batch["query"]: batch for batch in answer.rows("blocked")}
     rows: dict[str, dict[str, Any]] = {row["query"]: {**row} for row in answer.rows("queries")}
@@ -45,11 +26,7 @@ def list_queries(url: Url = None, as_json: Json = False) -> None:
         batch = blocked.get(query)
         row["blocked"] = batch
         if batch is not None and not as_json:
-            row |= {
-                "blocked_batch": batch["batch"],
-                "blocked_rows": batch["rows"],
-                "blocked_code": batch["code"],
-            }
+            row |= {f"blocked_{field}": batch[field] for field in ("batch", "rows", "code")}
     print_rows(rows.values(), COLUMNS, as_json, keep="blocked_code")
     for batch in blocked.values():
         say(_why(batch))

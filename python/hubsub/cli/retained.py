@@ -1,10 +1,10 @@
 """`hubsub retained …`: over the REST API."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, say, segment, shown
+from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, say, say_more, segment, shown
 
 app = group("Lists, shows and removes messages that topics keep for who subscribes later.")
 
@@ -22,17 +22,9 @@ def list_retained(
     as_json: Json = False,
 ) -> None:
     """Lists retained messages in order of topic."""
-    api, more = Api(url), after
-    rows: list[dict[str, Any]] = []
-    while len(rows) < limit:
-        page = api.get("/v1/retained", filter=wanted or None, after=more, limit=limit - len(rows))
-        rows += page.rows("retained")
-        more = page["next"]
-        if more is None:
-            break
+    rows, more = Api(url).pages("/v1/retained", "retained", limit, after, filter=wanted or None)
     print_rows(rows, COLUMNS, as_json)
-    if more is not None:
-        say(f"more behind {shown(more)}: --after, or a larger --limit")
+    say_more(more)
 
 
 @app.command("show")

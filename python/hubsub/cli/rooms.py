@@ -1,10 +1,22 @@
 """`hubsub room …`: over the REST API."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from hubsub.cli.common import Api, Json, Url, group, print_fields, print_json, print_rows, say, segment, shown
+from hubsub.cli.common import (
+    Api,
+    Json,
+    Url,
+    group,
+    print_fields,
+    print_json,
+    print_rows,
+    say,
+    say_more,
+    segment,
+    shown,
+)
 from hubsub.errors import OptionError
 
 app = group("Lists, shows, creates, moves and deletes rooms; reads their history.")
@@ -22,19 +34,10 @@ def list_rooms(
     as_json: Json = False,
 ) -> None:
     """Lists rooms in order of name."""
-    api, more = Api(url), after
-    rows: list[dict[str, Any]] = []
-    while len(rows) < limit:
-        page = api.get(
-            "/v1/rooms", match=match, after=more, limit=limit - len(rows), own="true" if own else None
-        )
-        rows += page.rows("rooms")
-        more = page["next"]
-        if more is None:
-            break
+    asked = {"match": match, "own": "true" if own else None}
+    rows, more = Api(url).pages("/v1/rooms", "rooms", limit, after, **asked)
     print_rows(rows, ("name", "class", "subscribers", "seq", "history", "idle_ms", "shard"), as_json)
-    if more is not None:
-        say(f"more behind {shown(more)}: --after, or a larger --limit")
+    say_more(more)
 
 
 @app.command("show")
@@ -113,7 +116,6 @@ def history(
         if as_json:
             print_json(record)
         else:
-            payload = (
-                record["payload"] if record["payload"] is not None else f"base64:{record['payload_base64']}"
-            )
+            text = record["payload"]
+            payload = f"base64:{record['payload_base64']}" if text is None else text
             print(f"{record['position']}  {shown(record['topic'])}: {shown(payload)}")

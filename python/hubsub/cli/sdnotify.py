@@ -36,9 +36,7 @@ class Notifier:
         """The process is killed after this time without `watchdog`, in seconds; None: no watchdog."""
 
     def ready(self, status: str) -> bool:
-        """The node serves, from now on or again. Like the methods below, returns whether the message was
-        sent.
-        """
+        """The node serves, from now on or again. Like the methods below, returns whether the message was sent."""
         return self._send("READY=1", status=status)
 
     def stopping(self, status: str) -> bool:

@@ -227,16 +227,12 @@ class _Process:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _resume_when_leading(self) -> None:
-        """On a node of a cluster, resumes unfinished batches when it leads its hubs again: some time after it
-        serves.
-        """
+        """On a node of a cluster, resumes unfinished batches once it leads its hubs, some time after it serves."""
         if self._process is not None:
             await self._state.batches.resume_when_leading()
 
     async def _feed_watchdog(self) -> None:
-        """Reports to the service manager that this loop and all shards run, three times per watchdog
-        interval.
-        """
+        """Reports to the service manager that this loop and all shards run, three times per watchdog interval."""
         while self._notifier.watchdog_s is not None:
             if self._node.running:
                 self._notifier.watchdog()
@@ -314,5 +310,4 @@ class _Process:
 
 
 def ready_fields(ready: Mapping[str, object]) -> dict[str, object]:
-    """The enabled listeners of the ready line."""
     return {k: v for k, v in ready.items() if k != "event" and v is not None}

@@ -4,24 +4,14 @@ from typing import Annotated, Any
 
 import typer
 
-from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, say, segment, shown
+from hubsub.cli.common import Api, Json, Url, group, print_fields, print_rows, say, say_more, segment, shown
 from hubsub.errors import NoSuchSessionError
 
 app = group("Lists, shows and ends MQTT sessions that outlive their connections.")
 
 ClientId = Annotated[str, typer.Argument(help="The client id.", show_default=False)]
 
-COLUMNS = (
-    "client_id",
-    "node",
-    "client",
-    "ends_in_s",
-    "subscriptions",
-    "unacknowledged",
-    "queued",
-    "queued_bytes",
-    "dropped",
-)
+COLUMNS = ("client_id node client ends_in_s subscriptions unacknowledged queued queued_bytes dropped").split()
 
 
 @app.command("ls")
@@ -32,17 +22,9 @@ def list_sessions(
     as_json: Json = False,
 ) -> None:
     """Lists sessions in order of their client ids, connected or not."""
-    api, more = Api(url), after
-    rows: list[dict[str, Any]] = []
-    while len(rows) < limit:
-        page = api.get("/v1/sessions", after=more, limit=limit - len(rows))
-        rows += page.rows("sessions")
-        more = page["next"]
-        if more is None:
-            break
+    rows, more = Api(url).pages("/v1/sessions", "sessions", limit, after)
     print_rows(rows, COLUMNS, as_json)
-    if more is not None:
-        say(f"more behind {shown(more)}: --after, or a larger --limit")
+    say_more(more)
 
 
 @app.command("show")
@@ -73,7 +55,6 @@ def delete_session(client_id: ClientId, url: Url = None) -> None:
 
 
 def _home(api: Api, client_id: str) -> str:
-    """The node that has a session."""
     return str(_found(api, client_id)["node"])
 
 

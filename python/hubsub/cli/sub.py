@@ -46,9 +46,7 @@ def sub(
     ] = None,
     server: Server = None,
 ) -> None:
-    """Prints each record as a line `topic: payload` or JSON, until --count records have arrived or a signal
-    ends it.
-    """
+    """Prints each record as a line `topic: payload` or JSON, until --count records have arrived or a signal ends it."""
     if pattern and (rewind is not None or resume):
         raise typer.BadParameter("--rewind and --resume go with topics; what --pattern matches starts now")
     start: dict[str, Any] = {}

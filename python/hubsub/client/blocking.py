@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from hubsub.client.client import URL_DEFAULT, Client, Name
@@ -52,9 +51,7 @@ class BlockingSubscription:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -143,8 +140,7 @@ class BlockingClient:
         group: Name | None = None,
         on_connection: Callable[[HubSubError | None], None] | None = None,
     ) -> BlockingConsumer:
-        """Joins a consumer group; returns after the server has confirmed. The callback runs in the client's
-        thread.
+        """Joins a consumer group; returns after the server has confirmed. The callback runs in the client's thread.
 
         Arguments and errors are those of `Client.consume`.
 
@@ -185,9 +181,7 @@ class BlockingClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -29,8 +29,6 @@ PORT_DEFAULT = 3221
 
 @dataclass(frozen=True)
 class Target:
-    """Address and credentials of a server."""
-
     host: str
     port: int
     username: str | None = None
@@ -169,9 +167,7 @@ class Connection:
         return await self.reply(future)
 
     async def reply(self, future: asyncio.Future[Any]) -> Any:
-        """Waits for the reply of `send`. A late reply closes the connection, as later replies would be
-        assigned wrongly.
-        """
+        """Waits for the reply of `send`. If it is late the connection is closed: later replies would be misassigned."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await future
@@ -254,9 +250,7 @@ class Connection:
 
 
 def _refuse(future: asyncio.Future[Any], error: HubSubError) -> None:
-    """Fails a request; marks the exception as retrieved, as the caller may be gone, which is not worth a log
-    line.
-    """
+    """Fails a request; marks the exception as retrieved, as the caller may be gone, which is not worth a log line."""
     future.set_exception(error)
     future.exception()
 

@@ -14,7 +14,7 @@ no byte is scanned twice. Invalid RESP raises an error; incomplete input never d
 from collections.abc import Iterable
 from typing import Any
 
-from hubsub.errors import HubSubError, ProtocolError, from_reply
+from hubsub.errors import ProtocolError, from_reply
 
 DEPTH_MAX = 32
 """Nesting of arrays; no real reply comes near it."""
@@ -190,8 +190,3 @@ def _float(line: bytes) -> float:
         return float(line)
     except ValueError:
         raise ProtocolError("the server sent a number that is none", line) from None
-
-
-def is_error(value: object) -> bool:
-    """Whether a value is an error reply."""
-    return isinstance(value, HubSubError)

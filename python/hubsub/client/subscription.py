@@ -13,7 +13,6 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from hubsub.client.connection import Connection, Target
@@ -67,9 +66,7 @@ class Subscription:
         self._changed = asyncio.Event()
         self._unconfirmed: set[tuple[bytes, bytes]] = set()
         self._starting_over: set[bytes] = set()
-        """Topics whose new epoch was requested from its beginning: records before the reply are ignored, as
-        they come again.
-        """
+        """Topics whose new epoch was requested from its beginning: earlier records come again, and are ignored."""
         self._confirmed = asyncio.Event()
         self._closed = asyncio.Event()
         self._connection: Connection | None = None
@@ -124,9 +121,7 @@ class Subscription:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __aiter__(self) -> Self:

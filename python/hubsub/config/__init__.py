@@ -1,13 +1,14 @@
 """Configuration: one table of definitions, read raw, validated once, frozen.
 
-`definitions` and `limits` are the table, `kinds` parses values, and `matching` validates class patterns.
+`definitions`, `limits` and `class_keys` are the table, `kinds` parses values, and `matching` validates class patterns.
 `resolve` turns the sources into a `Config` (`model`): each value (`raw`), each class (`classes`), then
 relations between them (`checks`). `reload` applies a new one to a running node, `variables` checks the other
 environment variables, and `render` writes a configuration as text. The rest of the program sees only a
 `Config`.
 """
 
-from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX, KEYS, LISTENERS, Key
+from hubsub.config.class_keys import CLASS_KEYS
+from hubsub.config.definitions import CLASSES_MAX, KEYS, LISTENERS, Key
 from hubsub.config.kinds import (
     Bad,
     cpus,

@@ -1,10 +1,11 @@
 """Parses `[[class]]` tables as room classes: each key by its definition, then relations within a class."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from hubsub.config.definitions import CLASS_KEYS, CLASSES_MAX
-from hubsub.config.kinds import Bad, Kind, parse_count, parse_duration, parse_size, within
+from hubsub.config.class_keys import CLASS_KEYS
+from hubsub.config.definitions import CLASSES_MAX
+from hubsub.config.kinds import Bad, Kind, count, parse_duration, size, within
 from hubsub.config.matching import (
     check_action_topic,
     check_device,
@@ -44,70 +45,56 @@ def _class(problems: list[Problem], index: int, table: Mapping[str, Any]) -> Roo
     before = len(problems)
     name = table.get("name")
     where = f"class {name}" if isinstance(name, str) and name else f"class number {index + 1}"
+
+    def add(key: str, value: object, reason: str, hint: str | None = None) -> None:
+        problems.append(Problem(f"{where}, {key}", value, reason, hint))
+
+    def check(key: str, checked: Callable[..., None], *values: object) -> None:
+        try:
+            checked(*values)
+        except Bad as bad:
+            add(key, values[-1], bad.reason, bad.hint)
+
     if where != f"class {name}":
-        problems.append(Problem(f"{where}, name", name, "must be a text that is not empty"))
+        add("name", name, "must be a text that is not empty")
     elif isinstance(name, str) and name.startswith(RESERVED):
-        problems.append(
-            Problem(f"{where}, name", name, f"begins with {RESERVED}, as the node's own classes do")
-        )
+        add("name", name, f"begins with {RESERVED}, as the node's own classes do")
     elif isinstance(name, str) and (" " in name or "/" in name or len(name.encode()) > CLASS_NAME_BYTES_MAX):
-        problems.append(
-            Problem(
-                f"{where}, name",
-                name,
-                f"must have no space, no / and at most {CLASS_NAME_BYTES_MAX} bytes",
-                "names of hubs and keys of the coordinator are made of it",
-            )
-        )
+        what = f"must have no space, no / and at most {CLASS_NAME_BYTES_MAX} bytes"
+        add("name", name, what, "names of hubs and keys of the coordinator are made of it")
     unknown(problems, table, [key.name for key in CLASS_KEYS], f"{where}, ")
     values: dict[str, Any] = {}
     for key in CLASS_KEYS:
         raw = table.get(key.name, key.default)
         values[key.name] = None if raw is None else parse(problems, f"{where}, {key.name}", key.kind, raw)
-    if values["history"] is not None:
-        values["history"] = _history(problems, f"{where}, history", values["history"])
+    history: History | None = values["history"]
+    if history is not None:
+        history = values["history"] = _history(problems, f"{where}, history", history)
     is_logged = values["durability"] in ("replicated", "durable")
-    if is_logged and (values["history"] is None or values["history"].bytes == 0):
-        problems.append(
-            Problem(
-                f"{where}, durability",
-                values["durability"],
-                "needs `history.bytes`, the size of its log",
-                'such as history = { bytes = "1GiB", age = "7d" }',
-            )
+    if is_logged and (history is None or history.bytes == 0):
+        what, hint = (
+            "needs `history.bytes`, the size of its log",
+            'such as history = { bytes = "1GiB", age = "7d" }',
         )
-    if values["history"] is not None and values["history"].archive_wait:
-        _archive_wait(problems, f"{where}, history.archive_wait", values["history"], is_logged)
+        add("durability", values["durability"], what, hint)
+    if history is not None and history.archive_wait:
+        _archive_wait(problems, f"{where}, history.archive_wait", history, is_logged)
     if is_logged and values["idle_ms"]:
-        problems.append(
-            Problem(
-                f"{where}, idle_ms",
-                values["idle_ms"],
-                "is for rooms without a log: those with one leave memory by themselves",
-                "history.age says how long records are kept, and a room without records is forgotten",
-            )
-        )
+        what = "is for rooms without a log: those with one leave memory by themselves"
+        hint = "history.age says how long records are kept, and a room without records is forgotten"
+        add("idle_ms", values["idle_ms"], what, hint)
     if values["on_gap"] is None:
         values["on_gap"] = "disconnect" if is_logged else "continue"
     if values["on_slow"] is None:
-        values["on_slow"] = "disconnect" if values["history"] is None else "catch-up"
-    elif values["on_slow"] == "catch-up" and values["history"] is None:
-        problems.append(Problem(f"{where}, on_slow", "catch-up", "needs a `history` to catch up from"))
+        values["on_slow"] = "disconnect" if history is None else "catch-up"
+    elif values["on_slow"] == "catch-up" and history is None:
+        add("on_slow", "catch-up", "needs a `history` to catch up from")
     if values["device"] is not None:
-        try:
-            check_device(values["device"])
-        except Bad as bad:
-            problems.append(Problem(f"{where}, device", values["device"], bad.reason, bad.hint))
-    for name, check in (("device_state", check_state_topic), ("device_actions", check_action_topic)):
-        if values[name] is not None and len(problems) == before:
-            try:
-                check(values["device"], values[name])
-            except Bad as bad:
-                problems.append(Problem(f"{where}, {name}", values[name], bad.reason, bad.hint))
-    try:
-        check_share_strategy(values["share_strategy"])
-    except Bad as bad:
-        problems.append(Problem(f"{where}, share_strategy", values["share_strategy"], bad.reason, bad.hint))
+        check("device", check_device, values["device"])
+    for topic, checked in (("device_state", check_state_topic), ("device_actions", check_action_topic)):
+        if values[topic] is not None and len(problems) == before:
+            check(topic, checked, values["device"], values[topic])
+    check("share_strategy", check_share_strategy, values["share_strategy"])
     _names(problems, where, values)
     return RoomClass(**values) if len(problems) == before else None
 
@@ -117,21 +104,16 @@ def _history(problems: list[Problem], where: str, raw: object) -> History | None
         problems.append(Problem(where, raw, "must be a table", 'such as { messages = 1000, age = "7d" }'))
         return None
     kinds = {
-        "messages": Kind("number", within(parse_count, 1, 2**53)),
-        "bytes": Kind("size", within(parse_size, HISTORY_BYTES_MIN, 2**53)),
+        "messages": count(1, 2**53),
+        "bytes": size(HISTORY_BYTES_MIN, 2**53),
         "age": Kind("time", within(parse_duration, 1, 2**53)),
-        "archive_wait": Kind("size", within(parse_size, 1, 2**53)),
+        "archive_wait": size(1, 2**53),
     }
     unknown(problems, raw, list(kinds), f"{where}.")
     values = {k: parse(problems, f"{where}.{k}", kind, raw[k]) or 0 for k, kind in kinds.items() if k in raw}
     if "messages" not in raw and "bytes" not in raw:
         problems.append(Problem(where, raw, "needs `messages` or `bytes`", "memory must have a bound"))
-    return History(
-        messages=values.get("messages", 0),
-        bytes=values.get("bytes", 0),
-        age_ms=values.get("age", 0),
-        archive_wait=values.get("archive_wait", 0),
-    )
+    return History(age_ms=values.pop("age", 0), **values)
 
 
 def _archive_wait(problems: list[Problem], where: str, history: History, is_logged: bool) -> None:

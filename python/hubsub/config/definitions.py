@@ -1,13 +1,16 @@
-"""The definition of the configuration: its keys, and the keys of a class. `limits` has the named limits.
+"""The keys of a configuration, read from `hubsub/tables/keys.toml`, and the kinds of their values.
 
-These entries give the defaults, the environment names, the flags of `hubsub serve`,
-`hubsub config check|show` and docs/reference/config.md.
+They give the defaults, the environment names, the flags of `hubsub serve`, `hubsub config check|show` and
+docs/reference/config.md. `limits` has the named limits, `class_keys` the keys of a class.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from ipaddress import ip_network
+from typing import Final
+
+import msgspec
 
 from hubsub.config import memory
 from hubsub.config.kinds import (
@@ -19,14 +22,12 @@ from hubsub.config.kinds import (
     Kind,
     address,
     choice,
-    count,
-    millis,
     nearest,
     parse_words,
-    size,
     within,
 )
 from hubsub.config.kinds import parse_count as _parse_count
+from hubsub.config.limits import rows
 from hubsub.config.matching import parse_pattern
 from hubsub.errors import without_secrets
 
@@ -34,22 +35,32 @@ SHARDS_MAX = 64
 CLASSES_MAX = 1_000
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key at the top level of a file or in one of its tables."""
+class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key at the top level of a file or in one of its tables; the fields are explained in the file."""
 
     name: str
-    kind: Kind
-    default: object
-    """In the form of a source; None if the node decides."""
     doc: str
+    kind_name: str = msgspec.field(name="kind", default="text")
+    default: str | bool | tuple[str, ...] | None = None
+    choices: tuple[str, ...] = ()
+    port: int = 0
     metavar: str = "TEXT"
     reload: bool = False
-    """Whether SIGHUP applies a new value to a running node."""
-    is_secret: bool = False
-    """Whether the value has no flag and is never shown."""
     table: str = ""
-    """The table in a file, if any; the key there is `name` without the table's name as prefix."""
+
+    @property
+    def kind(self) -> Kind:
+        match self.kind_name:
+            case "choice":
+                return choice(*self.choices)
+            case "address":
+                return address(self.port)
+        return KINDS[self.kind_name]
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the value has no flag and is never shown."""
+        return self.kind is SECRET
 
     @property
     def in_file(self) -> str:
@@ -63,16 +74,6 @@ class Key:
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
-
-
-@dataclass(frozen=True)
-class ClassKey:
-    """A key of a `[[class]]` table."""
-
-    name: str
-    kind: Kind
-    default: object
-    doc: str
 
 
 def _parse_shards(raw: object) -> int | None:
@@ -152,305 +153,33 @@ def _show_url(value: object) -> str:
     return without_secrets(str(value))
 
 
-KEYS: tuple[Key, ...] = (
-    Key("node", TEXT, None, "Name of this node, unique in its cluster. Default: the host's name.", "NAME"),
-    Key(
-        "data",
-        TEXT,
-        None,
-        "Directory of what the node keeps: its log, and positions across restarts. Default: it keeps nothing.",
-        "DIR",
+KINDS: Final[Mapping[str, Kind]] = {
+    "text": TEXT,
+    "words": WORDS,
+    "flag": FLAG,
+    "secret": SECRET,
+    "memory": Kind("size such as 4GiB, or percentage such as 50%", memory.parse),
+    "shards": Kind(
+        f"number up to {SHARDS_MAX}, or auto", _parse_shards, lambda v: "auto" if v is None else v
     ),
-    Key(
-        "memory",
-        Kind("size such as 4GiB, or percentage such as 50%", memory.parse),
-        memory.DEFAULT,
-        "Memory of the whole node, or its share of what the machine or the control group has. Of it each pool takes a "
-        "share: limits of `[limits]` that say so and that nobody set.",
-        "SIZE",
-        reload=True,
+    "roles": Kind("edge, hub, or both", _parse_roles, lambda v: ",".join(v) if isinstance(v, tuple) else v),
+    "origins": Kind("list of origins", _parse_origins, WORDS.show),
+    "hosts": Kind("list of names", _parse_hosts, WORDS.show),
+    "proxies": Kind("list of networks", _parse_proxies, WORDS.show),
+    "patterns": Kind("list of patterns", _parse_topics, WORDS.show),
+    "coordinator": Kind(
+        "embedded | etcd://HOST:PORT,… | zookeeper://HOST:PORT,…", _parse_coordinator, _show_url
     ),
-    Key(
-        "shards",
-        Kind(f"number up to {SHARDS_MAX}, or auto", _parse_shards, lambda v: "auto" if v is None else v),
-        "auto",
-        "Data-plane threads. `auto`: one a CPU that the process may use.",
-        "N",
+    "inflight_store": Kind(
+        "log | memory | disk | redis://[USER][:PASSWORD@]HOST[:PORT][/DB]", _parse_inflight_store, _show_url
     ),
-    Key(
-        "role",
-        Kind("edge, hub, or both", _parse_roles, lambda v: ",".join(v) if isinstance(v, tuple) else v),
-        "edge,hub",
-        "What this node of a cluster does: `edge` serves clients, `hub` holds rooms. Without `edge` it has no "
-        "listeners for clients but `http`. `ws` and `ts` are other words for them.",
-        "ROLES",
-    ),
-    Key(
-        "zone",
-        TEXT,
-        "",
-        "Where this node is, such as a rack or a data centre: members of a hub are in different ones where it can be.",
-        "NAME",
-    ),
-    Key("advertise", TEXT, None, "Host that clients and peers are told. Default: the bound address.", "HOST"),
-    Key("redis", address(3221), "127.0.0.1:3221", "Listener for Redis clients.", "ADDR"),
-    Key("redis_cluster", address(3223), None, "Listener for Redis cluster clients.", "ADDR"),
-    Key("mqtt", address(1883), None, "Listener for MQTT clients.", "ADDR"),
-    Key(
-        "ws",
-        address(4000),
-        None,
-        "Listener for WebSockets: Phoenix channels at `/socket/websocket`, MQTT at `/mqtt`; and for networks without "
-        "them: `/socket/longpoll`, and server-sent events at `/v1/rooms/{room}/events`.",
-        "ADDR",
-    ),
-    Key(
-        "ws_origins",
-        Kind("list of origins", _parse_origins, WORDS.show),
-        (),
-        "Origins of pages that may open WebSockets, such as `https://chat.example`; `*` is any. Who says none, or "
-        "the address that it connects to, is no page of another's, and may.",
-        "ORIGIN,…",
-    ),
-    Key(
-        "hosts",
-        Kind("list of names", _parse_hosts, WORDS.show),
-        (),
-        "Names by which clients call `http` and `ws`, such as `hub.example`, beside addresses, `advertise`, names that "
-        "these listeners have, the machine's and those that nobody can register; `*` is any. Who calls the node by "
-        "another one, and says no origin, may be a page whose name was turned to it.",
-        "NAME,…",
-    ),
-    Key(
-        "trusted_proxies",
-        Kind("list of networks", _parse_proxies, WORDS.show),
-        (),
-        "Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` the REST API believes, such "
-        "as `127.0.0.1` or `10.0.0.0/24`. Default: none, who connects is the client.",
-        "ADDR,…",
-    ),
-    Key("http", address(3220), "127.0.0.1:3220", "Listener for the REST API and metrics.", "ADDR"),
-    Key(
-        "link", address(3222), None, "Listener for links from other nodes; it needs `cluster_secret`.", "ADDR"
-    ),
-    Key(
-        "cluster_secret",
-        SECRET,
-        None,
-        "What the nodes of a cluster know and nobody else; the same on all of them. It is never shown, and is no "
-        "flag, since other users of a machine can see those.",
-        is_secret=True,
-    ),
-    Key(
-        "raft",
-        address(3224),
-        None,
-        "Listener of the embedded coordinator, for the other nodes'. Default: beside `link`, where that is set.",
-        "ADDR",
-    ),
-    Key(
-        "join",
-        WORDS,
-        (),
-        "`raft` listeners of nodes whose cluster this node joins. A name stands for all its addresses.",
-        "ADDR,…",
-    ),
-    Key(
-        "coordinator",
-        Kind("embedded | etcd://HOST:PORT,… | zookeeper://HOST:PORT,…", _parse_coordinator, _show_url),
-        "embedded",
-        "Where the cluster keeps its nodes, classes and rooms.",
-        "URL",
-    ),
-    Key(
-        "insecure_open",
-        FLAG,
-        False,
-        "Allows listeners that other machines can reach although there are no users yet.",
-    ),
-    Key(
-        "mqtt_strict",
-        FLAG,
-        True,
-        "Whether an MQTT client that has more messages unanswered than `mqtt_receive_max` is disconnected; else they "
-        "are counted and taken.",
-    ),
-    Key(
-        "mqtt_long_ids",
-        FLAG,
-        False,
-        "Whether client ids of MQTT 3.1 may have more than 23 characters.",
-    ),
-    Key(
-        "mqtt_wills_recorded",
-        FLAG,
-        False,
-        "Whether the will of an MQTT client without a session is recorded before CONNACK, as a session is, where "
-        "sessions are: then it is published although the client's node is killed.",
-    ),
-    Key(
-        "phoenix_topics",
-        Kind("list of patterns", _parse_topics, WORDS.show),
-        ("*",),
-        "Topics that browsers may join as Phoenix channels, or read as server-sent events: those that one of these "
-        "matches, each an MQTT filter or a glob as a class's `match`. Empty: none.",
-        "PATTERN,…",
-        table="phoenix",
-    ),
-    Key(
-        "inflight_store",
-        Kind(
-            "log | memory | disk | redis://[USER][:PASSWORD@]HOST[:PORT][/DB]",
-            _parse_inflight_store,
-            _show_url,
-        ),
-        "log",
-        "What keeps sessions of MQTT clients beyond their process: `log`, the node's own rooms, as far as `data` keeps "
-        "them; `memory`, nothing; `disk`, a file in `data`; or a Redis server, also `unix:///PATH`.",
-        "URL",
-    ),
-    Key("hash_tags", FLAG, True, "Whether `{tag}` in a topic names its room."),
-    Key(
-        "log_level",
-        choice("debug", "info", "warning", "error"),
-        "info",
-        "Log lines below this level are left out.",
-        "LEVEL",
-        reload=True,
-    ),
-    Key(
-        "log_format",
-        choice("auto", "text", "json"),
-        "auto",
-        "`auto`: text on a terminal, JSON lines elsewhere.",
-        "FORMAT",
-    ),
-)
+}
+"""Kinds of keys by name, but for choices and addresses."""
+
+KEYS: Final = tuple(msgspec.convert(row, Key) for row in rows("keys"))
+"""All keys, in the order of the reference page."""
 
 CLIENT_LISTENERS: tuple[str, ...] = ("redis", "redis_cluster", "mqtt", "ws")
 """Listeners for clients of rooms; a node of a cluster has them only with the role `edge`."""
 
 LISTENERS: tuple[str, ...] = (*CLIENT_LISTENERS, "http", "link")
-
-
-CLASS_KEYS: tuple[ClassKey, ...] = (
-    ClassKey("name", TEXT, None, "Name of the class; unique, without spaces and `/`."),
-    ClassKey(
-        "match",
-        WORDS,
-        (),
-        "Patterns of room names; none matches all. With a `+` level or ending in `#` a pattern is an MQTT filter, "
-        "else a Redis glob; `mqtt:` or `glob:` in front decides.",
-    ),
-    ClassKey("room", TEXT, "topic", "`topic`, or a template such as `devices/+` that yields a topic's room."),
-    ClassKey(
-        "device",
-        TEXT,
-        None,
-        "Which part of a topic is the device: a template such as `devices/{device}/#`, with `+` for any level, `/#` "
-        "at the end for all below, or `*` at the end for any text. It fills the column `device` for who reads the "
-        "log. Default: no part.",
-    ),
-    ClassKey(
-        "device_state",
-        TEXT,
-        None,
-        "Topic on which a device says how it is, such as `devices/{device}/state`. Default: that, where `device` is "
-        "`devices/{device}/#`; `device:{device}:state` where it is `device:{device}:*`; else none.",
-    ),
-    ClassKey(
-        "device_actions",
-        TEXT,
-        None,
-        "Topic of what a device is to do, such as `devices/{device}/actions/{action}`; with what stands before "
-        "`{action}` and `done` behind it the topic of its answer. Default: that, as for `device_state`.",
-    ),
-    ClassKey(
-        "durability",
-        choice("ephemeral", "replicated", "durable"),
-        "ephemeral",
-        "When a publish is acknowledged: `ephemeral` at once, kept in memory only; `replicated` from memory, "
-        "and logged; `durable` when it is on disk. The last two need `data` and `history.bytes`.",
-    ),
-    ClassKey("members", count(1, 9), 1, "Nodes that hold a room. One node holds all rooms for now."),
-    ClassKey(
-        "history",
-        Kind("table of messages, bytes, age, archive_wait", lambda raw: raw),
-        None,
-        "What a room remembers: `messages` a room, `bytes` a hub, `age`; one of the first two is needed. "
-        "In a class with a log `bytes` must be there, and not below `limits.log_segment_bytes`. With `archive_wait` "
-        "what is over `bytes` and `age` is kept until it is archived, while a hub has no more bytes than that in all. "
-        "Default: nothing.",
-    ),
-    ClassKey(
-        "on_slow",
-        choice("disconnect", "catch-up", "drop-oldest", "conflate"),
-        None,
-        "What happens at a subscriber's output limit. Default: `catch-up` where there is a history, "
-        "else `disconnect`.",
-    ),
-    ClassKey(
-        "on_gap",
-        choice("continue", "disconnect"),
-        None,
-        "What a subscriber meets behind a gap that its protocol has no words for. Default: `continue` in an "
-        "ephemeral class, else `disconnect`.",
-    ),
-    ClassKey(
-        "share_strategy",
-        TEXT,
-        "round-robin",
-        "Which member of a group gets a record, where subscribers share: `round-robin`, `random`, `sticky` (one "
-        "gets all while it is there), or the same member for all records of a key: `hash:topic`, `hash:publisher`, "
-        "`hash:header:NAME`.",
-    ),
-    ClassKey("placement", choice("ring", "least-busy"), "least-busy", "Which hub a new room goes to."),
-    ClassKey(
-        "on_partition", choice("pause", "serve"), "pause", "What a room does while its cluster is split."
-    ),
-    ClassKey(
-        "payload_bytes_max",
-        size(0),
-        64 << 20,
-        "Largest payload of a publish, in bytes; the frame limit holds too.",
-    ),
-    ClassKey(
-        "idle_ms",
-        millis(),
-        0,
-        "Time without publish and subscriber after which a room with history is forgotten; "
-        "0: when its history is empty, unless it was created by name. Not for a class with a log.",
-    ),
-    ClassKey(
-        "browser_events",
-        FLAG,
-        True,
-        "Whether what browsers push on a topic is published to it; else it is refused, and they only read.",
-    ),
-    ClassKey(
-        "presence",
-        choice("asked", "all", "off"),
-        "asked",
-        "Who is a member of a room: who says so; `all`: also each MQTT client that subscribes to a topic of it, under "
-        "its client id; `off`: nobody.",
-    ),
-    ClassKey(
-        "presence_records",
-        FLAG,
-        False,
-        "Whether it is recorded in `$stats/presence/ROOM` who comes and goes: on nodes with a data directory.",
-    ),
-    ClassKey(
-        "occupancy_records",
-        FLAG,
-        False,
-        "Whether it is recorded in `$stats/room/ROOM/occupancy` how many are in a room, as that changes: on nodes "
-        "with a data directory.",
-    ),
-    ClassKey(
-        "commit_delay_ms",
-        millis(0, 60_000),
-        0,
-        "Delays each acknowledgement: for tests of what a disk will do.",
-    ),
-)

@@ -53,8 +53,6 @@ SECRET_CHARACTERS_MIN = 16
 
 @dataclass(frozen=True)
 class Kind:
-    """A parser and a formatter for values."""
-
     name: str
     """Name in the reference page."""
     parse: Callable[[object], object]
@@ -85,20 +83,13 @@ def parse_secret(raw: object) -> Secret:
 
 
 def parse_flag(raw: object) -> bool:
-    words = {
-        "true": True,
-        "1": True,
-        "yes": True,
-        "on": True,
-        "false": False,
-        "0": False,
-        "no": False,
-        "off": False,
-    }
     if isinstance(raw, bool):
         return raw
-    if isinstance(raw, str) and raw.lower() in words:
-        return words[raw.lower()]
+    word = raw.lower() if isinstance(raw, str) else ""
+    if word in ("true", "1", "yes", "on"):
+        return True
+    if word in ("false", "0", "no", "off"):
+        return False
     raise Bad("must be true or false")
 
 
@@ -249,7 +240,6 @@ TEXT = Kind("text", parse_text)
 FLAG = Kind("true | false", parse_flag)
 WORDS = Kind("list of text", parse_words, _show_list)
 SECRET = Kind(f"text of {SECRET_CHARACTERS_MIN} characters or more", parse_secret, lambda value: HIDDEN)
-DURATION = Kind("time with a unit (ms, s, m, h, d)", parse_duration)
 
 
 def count(low: int = 0, high: int = 2**63 - 1) -> Kind:

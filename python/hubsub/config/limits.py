@@ -4,9 +4,9 @@
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -37,18 +37,21 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return f"HUBSUB_LIMITS_{self.name.upper()}"
 
 
-def _read() -> dict[str, Limit]:
-    table = tomllib.loads((files("hubsub") / "tables" / "limits.toml").read_text("utf-8"))
-    for name, row in table.items():
-        row["name"] = name
-        for bound in ("default", "low", "high"):
-            if isinstance(row.get(bound), str):
-                row[bound] = parse_size(row[bound])
-    return msgspec.convert(table, dict[str, Limit])
+def rows(table: str) -> Iterator[dict[str, Any]]:
+    """The entries of a file of `hubsub/tables`, each with its `name`."""
+    for name, row in tomllib.loads((files("hubsub") / "tables" / f"{table}.toml").read_text("utf-8")).items():
+        yield {"name": name} | row
 
 
-LIMIT: Final[Mapping[str, Limit]] = _read()
-"""Each limit by its name."""
+def _limit(row: dict[str, Any]) -> Limit:
+    for bound in ("default", "low", "high"):
+        if isinstance(row.get(bound), str):
+            row[bound] = parse_size(row[bound])
+    return msgspec.convert(row, Limit)
 
-LIMITS: Final = tuple(LIMIT.values())
+
+LIMITS: Final = tuple(_limit(row) for row in rows("limits"))
 """All limits, in the order of the reference page."""
+
+LIMIT: Final[Mapping[str, Limit]] = {limit.name: limit for limit in LIMITS}
+"""Each limit by its name."""

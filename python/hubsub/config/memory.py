@@ -17,9 +17,6 @@ from hubsub.config.model import Source
 LEAST = 64 << 20
 """Minimum in bytes; less would not suffice for the program itself."""
 
-DEFAULT = "50%"
-"""The other half is for the kernel: socket buffers, and the page cache of the log's files."""
-
 SHARES: Mapping[str, tuple[int, bool]] = {
     limit.name: (limit.memory_percent, limit.is_parted) for limit in LIMITS if limit.memory_percent
 }

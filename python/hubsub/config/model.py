@@ -52,7 +52,6 @@ class RoomClass(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_logged(self) -> bool:
-        """Whether its records go into the log."""
         return self.durability != "ephemeral"
 
 
@@ -122,7 +121,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def speaks_mqtt(self) -> bool:
-        """Whether MQTT clients can connect."""
         return self.mqtt is not None or self.ws is not None
 
     @property
@@ -136,7 +134,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(RoomClass(name=name, match=(f"{name}/#",), placement="ring") for name in names)
 
     def core_limits(self) -> dict[str, int]:
-        """The limits of the data plane, by name."""
         return {limit.name: self.limits[limit.name] for limit in LIMITS if limit.owner == "core"}
 
 

@@ -15,8 +15,6 @@ from hubsub.config.model import Config
 
 
 class Reload(NamedTuple):
-    """The outcome of a reload."""
-
     config: Config
     """The configuration in force from now on."""
     limits: dict[str, int]

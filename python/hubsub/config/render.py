@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from hubsub.config.definitions import CLASS_KEYS, KEYS, Key
+from hubsub.config.class_keys import CLASS_KEYS
+from hubsub.config.definitions import KEYS, Key
 from hubsub.config.kinds import SIZE_UNITS, TIME_UNITS
 from hubsub.config.limits import LIMITS
 from hubsub.config.memory import SHARES
@@ -15,22 +16,13 @@ from hubsub.config.model import Config, RoomClass
 
 def toml(table: Mapping[str, Any]) -> str:
     """Writes a mapping of TOML types as a TOML document, without None values."""
-    plain = [(k, v) for k, v in table.items() if v is not None and not _is_table(v)]
-    lines = [f"{_key(k)} = {_value(v)}" for k, v in plain]
+    lines = _lines({k: v for k, v in table.items() if not _is_table(v)})
     for name, value in table.items():
         if isinstance(value, Mapping):
-            lines += [
-                "",
-                f"[{_key(name)}]",
-                *(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None),
-            ]
+            lines += ["", f"[{_key(name)}]", *_lines(value)]
         elif _is_table(value):
             for row in value:
-                lines += [
-                    "",
-                    f"[[{_key(name)}]]",
-                    *(f"{_key(k)} = {_value(v)}" for k, v in row.items() if v is not None),
-                ]
+                lines += ["", f"[[{_key(name)}]]", *_lines(row)]
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
@@ -56,11 +48,7 @@ def show(config: Config) -> str:
         line = f"{limit.name} = {config.limits[limit.name]}"
         lines.append(f"{line:<48} # {config.sources[f'limits.{limit.name}']}")
     for cls in config.classes:
-        lines += [
-            "",
-            "[[class]]",
-            *(f"{k} = {_value(v)}" for k, v in class_table(cls).items() if v is not None),
-        ]
+        lines += ["", "[[class]]", *_lines(class_table(cls))]
     return "\n".join(lines) + "\n"
 
 
@@ -84,7 +72,6 @@ def _hides(shown: object, value: object) -> bool:
 
 
 def class_table(cls: RoomClass) -> dict[str, Any]:
-    """Converts a class to a `[[class]]` table."""
     table: dict[str, Any] = msgspec.to_builtins(cls)
     # It is not a key of `[[class]]`.
     del table["keeps_latest"]
@@ -102,8 +89,7 @@ def reference() -> str:
     out = [
         "# Configuration",
         "",
-        "Written from the definitions by `make fix`; change `config/definitions.py` and `tables/limits.toml` of "
-        "`python/hubsub` instead.",
+        "Written from the definitions by `make fix`; change the files of `python/hubsub/tables` instead.",
         "",
         "A value comes from, first found: the flag, the environment, the file (`--config FILE` or `HUBSUB_CONFIG`),",
         "the default. Every flag of `hubsub serve` is a key of the file. `hubsub config check` reports all that is",
@@ -184,6 +170,10 @@ def _is_table(value: object) -> bool:
     return isinstance(value, Mapping) or (
         isinstance(value, list | tuple) and bool(value) and all(isinstance(row, Mapping) for row in value)
     )
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None]
 
 
 def _key(name: str) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hubsub.config import checks, memory
+from hubsub.config import memory
+from hubsub.config.checks import Checks, logs
 from hubsub.config.classes import room_classes_of
 from hubsub.config.definitions import KEYS, SHARDS_MAX
 from hubsub.config.kinds import cpus
@@ -103,15 +104,9 @@ def resolve(
 
     values: dict[str, Any] = {}
     for key in KEYS:
-        raw, source = key.default, "default"
-        for candidate, name in (
-            (given[key.name], "file"),
-            (environ.get(key.env), "environment"),
-            (flags.get(key.name), "flag"),
-        ):
-            if candidate is not None and candidate != "":
-                raw, source = candidate, name
-        sources[key.name] = source  # type: ignore[assignment]
+        raw, sources[key.name] = _chosen(
+            key.default, given[key.name], environ.get(key.env), flags.get(key.name)
+        )
         where = named(key.name, key.env, sources, key.in_file)
         values[key.name] = None if raw is None else parse(problems, where, key.kind, raw, key.is_secret)
 
@@ -121,12 +116,13 @@ def resolve(
     shards = shards or values["shards"]
     if values["memory"] is not None:
         memory.share(limits, sources, values["memory"], shards)
-    checks.sums(problems, limits, sources, shards)
-    checks.listeners(problems, values, sources)
-    checks.links(problems, values, limits, sources)
-    checks.stores(problems, values, sources)
-    checks.cluster(problems, values, sources)
-    checks.logs(problems, values["data"], limits, [cls for cls in classes if cls.is_logged])
+    checks = Checks(problems, values, limits, sources)
+    checks.sums(shards)
+    checks.listeners()
+    checks.links()
+    checks.stores()
+    checks.cluster()
+    logs(problems, values["data"], limits, [cls for cls in classes if cls.is_logged])
     if problems:
         raise ConfigError(problems)
     values["node"] = values["node"] or socket.gethostname()
@@ -150,12 +146,19 @@ def room_classes(tables: object, config: Config) -> tuple[RoomClass, ...]:
     """
     problems: list[Problem] = []
     classes = room_classes_of(problems, tables)
-    checks.logs(
-        problems, config.data or "elsewhere", config.limits, [cls for cls in classes if cls.is_logged]
-    )
+    logs(problems, config.data or "elsewhere", config.limits, [cls for cls in classes if cls.is_logged])
     if problems:
         raise ConfigError(problems)
     return tuple(classes)
+
+
+def _chosen(default: object, file: object, environment: object, flag: object) -> tuple[object, Source]:
+    candidates: tuple[tuple[object, Source], ...] = (
+        (flag, "flag"),
+        (environment, "environment"),
+        (file, "file"),
+    )
+    return next((found for found in candidates if found[0] not in (None, "")), (default, "default"))
 
 
 def _limits(
@@ -180,17 +183,9 @@ def _limits(
 
     limits: dict[str, int] = {}
     for limit in LIMITS:
-        raw: object = limit.default
-        source: Source = "default"
-        candidates: tuple[tuple[object, Source], ...] = (
-            (table.get(limit.name), "file"),
-            (environ.get(limit.env), "environment"),
-            (given.get(limit.name), "flag"),
+        raw, sources[f"limits.{limit.name}"] = _chosen(
+            limit.default, table.get(limit.name), environ.get(limit.env), given.get(limit.name)
         )
-        for candidate, name_of_source in candidates:
-            if candidate is not None and candidate != "":
-                raw, source = candidate, name_of_source
-        sources[f"limits.{limit.name}"] = source
         value = parse(problems, named(f"limits.{limit.name}", limit.env, sources), limit.kind, raw)
         limits[limit.name] = limit.default if value is None else value
     return limits

@@ -50,9 +50,7 @@ from hubsub.errors import (
 from hubsub.node import HistoryRow, Node
 
 LATE = ("sequence_passed", "sequence_too_old", "sequence_ahead")
-"""Refusals of a row that are caused by another row of its room: it is sent again and does not block a batch
-by itself.
-"""
+"""Refusals that another row of the same room causes: the row is sent again, and blocks no batch by itself."""
 
 LEADER_WAIT_S, LEADER_WAIT_S_MAX = 0.1, 5.0
 """Wait before checking again whether a node of a cluster leads its queries' hubs: doubled each time."""
@@ -77,9 +75,7 @@ class GivenUp(NamedTuple):
     rows: int
     """Rows of the whole batch."""
     published: int
-    """Rows known to be published. A node that was killed, or whose log failed, may have published rows of one
-    more chunk.
-    """
+    """Rows known to be published; after a kill or a failed log, rows of one more chunk may be."""
 
 
 class Batches:
@@ -96,8 +92,7 @@ class Batches:
         self._stages = stages
         self._limits = limits
         self._news = asyncio.Event()
-        """Set when a batch becomes blocked or its wait changes, or when the record of a blocked batch is old.
-        """
+        """Set when a batch becomes blocked or its wait changes, or when the record of a blocked batch is old. """
         self._rooms = QueryRooms(node, self._news.set)
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()

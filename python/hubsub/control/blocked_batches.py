@@ -1,5 +1,4 @@
-"""Committed batches that their rooms do not accept now: the reason, the start, and the time of the next
-retry.
+"""Committed batches that their rooms do not accept now: the reason, the start, and the time of the next retry.
 
 Decisions only. The wait doubles after each try, up to `WAIT_S_MAX`. A batch whose error does not go away by
 itself waits for its commit, for the next start of the node, or until it is given up.
@@ -16,8 +15,6 @@ WAIT_S, WAIT_S_MAX = 1.0, 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class BlockedBatch:
-    """A blocked batch and its retries."""
-
     batch: int
     rows: int
     """Rows of the whole batch; some may be published."""
@@ -94,7 +91,6 @@ class BlockedBatches:
         return max(min(dues) - self._clock(), 0.0) if dues else None
 
     def due(self) -> list[str]:
-        """Queries whose retry is due now."""
         now = self._clock()
         return [
             query
@@ -103,11 +99,9 @@ class BlockedBatches:
         ]
 
     def for_s(self, blocked: BlockedBatch) -> float:
-        """Seconds since a batch became blocked."""
         return self._clock() - blocked.since
 
     def until_s(self, blocked: BlockedBatch) -> float | None:
-        """Seconds until its next retry."""
         return None if blocked.due is None else max(blocked.due - self._clock(), 0.0)
 
 

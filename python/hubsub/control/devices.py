@@ -95,9 +95,7 @@ class Devices:
         return f"{before}{device}{after.replace(ACTION, action)}"
 
     def answer_topic(self, device: str, action: str) -> str:
-        """Topic of the reply to an action: `done` after the action, with the separator that precedes the
-        action.
-        """
+        """Topic of the reply to an action: `done` after the action, with the separator that precedes the action."""
         return f"{self.action_topic(device, action)}{self.actions.removesuffix(ACTION)[-1]}done"
 
     def place(self, device: str, topic: str) -> Place | None:
@@ -115,8 +113,6 @@ class Devices:
 
 @dataclass(frozen=True)
 class Action:
-    """An action and its progress."""
-
     id: str
     name: str
     row: HistoryRow
@@ -127,9 +123,7 @@ class Action:
     """When its device's client had acknowledged its message; None: it has not, or does not use MQTT."""
 
     def state(self, now_us: int) -> State:
-        """State at a time. A reply or an acknowledgement counts even after the expiry: the device began in
-        time.
-        """
+        """State at a time. A reply or an acknowledgement counts even after the expiry: the device began in time."""
         if self.answer is not None:
             return "acknowledged"
         if self.delivered_us is not None:
@@ -137,7 +131,6 @@ class Action:
         return "queued" if self.is_open(now_us) else "expired"
 
     def is_open(self, now_us: int) -> bool:
-        """Whether it may still begin at that time."""
         return self.expires_us is None or now_us < self.expires_us
 
 

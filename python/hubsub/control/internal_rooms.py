@@ -1,5 +1,4 @@
-"""Names of a node's internal rooms of queries: `$queries/{query}`, and `$stage/{query}/{attempt}` of each
-stage.
+"""Names of a node's internal rooms of queries: `$queries/{query}`, and `$stage/{query}/{attempt}` of each stage.
 
 In a cluster a query has one home, the node that leads the hub of its room. Its stages must be in the hub of
 `$stage` with the same index, so that only one node writes to that hub and can count the bytes. The ring maps

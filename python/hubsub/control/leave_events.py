@@ -37,9 +37,7 @@ log = structlog.get_logger()
 
 
 def run_of(node: str, incarnation: int) -> str:
-    """A process's prefix in references, before the point: FNV-1a of its name and incarnation, as `run_of` in
-    Rust.
-    """
+    """A process's prefix in references, before the point: FNV-1a of its name and incarnation, as `run_of` in Rust."""
     run = 0xCBF2_9CE4_8422_2325
     for byte in node.encode() + incarnation.to_bytes(8, "little"):
         run = (run ^ byte) * 0x0100_0000_01B3 & 0xFFFF_FFFF_FFFF_FFFF

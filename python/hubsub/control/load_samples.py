@@ -66,8 +66,7 @@ class Measurement:
 
 
 def sample(node: str, before: Measurement, after: Measurement) -> list[dict[str, Any]]:
-    """The load between two measurements: a flat row for the node, each shard, each hub with a log, each busy
-    room.
+    """The load between two measurements: a flat row for the node, each shard, each hub with a log, each busy room.
 
     Args:
         node: Name of the node.
@@ -171,7 +170,6 @@ def _busy_s(shard: Mapping[str, int]) -> float:
 
 
 async def measure(node: Node) -> Measurement:
-    """Takes a measurement of the node."""
     rooms = {}
     for busy in await node.busiest_rooms(ROOMS_MAX):
         room = await node.room(busy.name)

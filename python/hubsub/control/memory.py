@@ -101,7 +101,6 @@ class Memory:
                 self.warn()
 
     def warn(self) -> None:
-        """Logs the largest pools."""
         of = self.pools()
         largest = sorted(of, key=lambda pool: -of[pool])[:NAMED_MAX]
         log = structlog.get_logger()

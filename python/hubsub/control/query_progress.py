@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from hubsub.errors import BadRequestError, TooBusyError
 
 SILENCE_S = 3_600.0
-"""A query without a report for this long is dropped. A stream reports with each batch, so this one is idle.
-"""
+"""A query without a report for this long is dropped. A stream reports with each batch, so this one is idle. """
 
 NAME_CHARACTERS_MAX = 255
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The last report of a query."""
-
     offsets: Mapping[int, int]
     """Hub to the first offset that is not read yet."""
     rows_per_second: float | None
@@ -91,7 +88,6 @@ class Queries:
         return dict(sorted(self._queries.items()))
 
     def silence_s(self, progress: Progress) -> float:
-        """Seconds since a report."""
         return self._clock() - progress.at
 
     def drop(self, query: str) -> bool:

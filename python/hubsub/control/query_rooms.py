@@ -18,8 +18,7 @@ from hubsub.control.staging import RECORD_BYTES
 from hubsub.node import Item, Node, publish_own
 
 REMIND_BYTES = 16 << 20
-"""Bytes of queries' records after that of a blocked batch before it is written again: a quarter of their log.
-"""
+"""Bytes of queries' records after that of a blocked batch before it is written again: a quarter of their log. """
 
 PAGE = 1_000
 """Queries per page at a start."""
@@ -50,7 +49,6 @@ class QueryRooms:
                 yield unquote(room["name"].decode().partition("/")[2])
 
     async def latest(self, query: str) -> BatchState | None:
-        """State of a query's last batch."""
         room = query_room(query)
         _, rows = await self._node.history(room, 1, as_node=True)
         if not rows:
@@ -70,7 +68,6 @@ class QueryRooms:
         return in_flight(moved(record, committed(json.loads(rows[0].payload), (epoch, seq))))
 
     async def note(self, query: str, record: Mapping[str, Any]) -> Position:
-        """Writes the new state of a query."""
         text, room = json.dumps(record, separators=(",", ":")).encode(), query_room(query)
         (result,) = await publish_own(self._node, [Item(room, text, {}, "")])
         self._noted += len(text) + 2 * len(room) + RECORD_BYTES

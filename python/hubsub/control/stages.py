@@ -230,5 +230,4 @@ class RetainedSpace:
         self._begins.pop(query, None)
 
     def has_room(self, size: int, size_max: int) -> bool:
-        """Whether this number of bytes may be written."""
         return not self._begins or self.written + size - min(self._begins.values()) <= size_max

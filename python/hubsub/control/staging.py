@@ -74,12 +74,10 @@ class Staging:
         self._space: RetainedSpace | None = None
 
     def __len__(self) -> int:
-        """Number of stages that wait for their commit."""
         return len(self._open)
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of uncommitted stages in the log."""
         return sum(stage.bytes for stage in self._open.values())
 
     def space(self) -> RetainedSpace:

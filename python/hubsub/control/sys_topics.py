@@ -109,7 +109,6 @@ def values(measure: Measurement, uptime_s: float, clients_max: int, loads: Loads
 
 
 def items(root: str, published: Mapping[str, str]) -> list[Item]:
-    """The values as messages."""
     return [Item(f"{root}/{topic}".encode(), value.encode(), {}, "") for topic, value in published.items()]
 
 
@@ -117,7 +116,6 @@ def items(root: str, published: Mapping[str, str]) -> list[Item]:
 
 
 def measure(node: Node) -> Measurement:
-    """Takes a measurement of the node."""
     summed: dict[str, int] = {}
     for shard in node.metrics()["shards"]:
         for name, value in shard.items():

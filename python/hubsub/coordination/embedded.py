@@ -1,5 +1,4 @@
-"""The embedded coordinator: this node is a member of the Raft group that holds the store
-(crates/hubsub-raft).
+"""The embedded coordinator: this node is a member of the Raft group that holds the store (crates/hubsub-raft).
 
 The member runs in a thread of the core. A request takes a ticket and becomes a future; replies are drained
 when the core's descriptor is readable. Every node has the whole store, so watches are fed from its own copy:
@@ -52,8 +51,7 @@ JOIN_MS = 30_000
 """For all addresses of `join` together."""
 REQUEST_MS = 5_000
 AWAY_MS = 15_000
-"""A voter that is silent for this long loses its vote to a learner, and its name to a node that requests it.
-"""
+"""A voter that is silent for this long loses its vote to a learner, and its name to a node that requests it. """
 ANSWERS_MAX = 256
 """Replies handled before other work of the loop has its turn."""
 WATCH_MS = 30_000
@@ -74,8 +72,7 @@ log = structlog.get_logger("hubsub.coordination")
 
 
 async def open_embedded(config: Config) -> Coordinator:
-    """Starts this node's member of the store: a new cluster, the one of its data directory, or that of
-    `join`.
+    """Starts this node's member of the store: a new cluster, the one of its data directory, or that of `join`.
 
     Without a data directory, and without other nodes, the store is in memory. A member of several waits until
     they have a leader; when a whole cluster restarts, there is none while most are still missing.
@@ -187,8 +184,7 @@ class EmbeddedCoordinator(Coordinator):
         return None if mine is None else str(mine[1])
 
     async def wait_leader(self, within_s: float) -> None:
-        """Waits until a leader of the known members has answered; returns at once if there are no other
-        members.
+        """Waits until a leader of the known members has answered; returns at once if there are no other members.
 
         Args:
             within_s: Seconds; a request in flight at the end is still waited for.

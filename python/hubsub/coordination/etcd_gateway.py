@@ -29,9 +29,7 @@ CONNECT_S = 2.0
 CONNECTIONS_MAX = 100
 """Simultaneous requests and watches; further requests wait."""
 LINE_BYTES_MAX = 16 << 20
-"""Limit of one line of a stream. etcd splits events at the size of one request (1.5 MiB); base64 adds a
-third.
-"""
+"""Limit of one line of a stream. etcd splits events at the size of one request (1.5 MiB); base64 adds a third."""
 
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 

@@ -39,9 +39,7 @@ class MemoryStore:
 
     @property
     def away(self) -> bool:
-        """Whether the store is unreachable; set it to simulate the fault. Leases restart their time
-        afterwards, as on a real server.
-        """
+        """Whether the store is unreachable; set it to simulate that. Leases start their time again afterwards."""
         return self._away
 
     @away.setter

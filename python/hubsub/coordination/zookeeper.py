@@ -240,7 +240,6 @@ class ZooKeeperCoordinator(Coordinator):
         await self._session.ask(lambda zk: zk.ensure_path_async(node))
 
     async def _read(self, directory: str, names: list[str], watch: Any = None) -> list[Entry]:
-        """The existing ones of these keys."""
         entries = []
         for start in range(0, len(names), READ_ENTRIES):
             keys = [join_key(directory, name) for name in names[start : start + READ_ENTRIES]]

@@ -11,7 +11,7 @@ def without_secrets(url: str) -> str:
 
 
 class HubSubError(Exception):
-    """Base class of every other error.
+    """Base class of every other error. The head of a subclass has its code, and what differs from its base.
 
     Args:
         what: Description of the error, a sentence without its full stop; default: the class's `words`.
@@ -27,6 +27,13 @@ class HubSubError(Exception):
     words: ClassVar[str] = "something went wrong inside"
     advice: ClassVar[str | None] = None
     """Hint used if none is given."""
+
+    def __init_subclass__(
+        cls, *, code: str | None = None, status: int | None = None, retryable: bool | None = None
+    ) -> None:
+        cls.code = code or cls.code
+        cls.status = status or cls.status
+        cls.retryable = cls.retryable if retryable is None else retryable
 
     def __init__(self, what: str | None = None, value: object = None, hint: str | None = None) -> None:
         self.what = what or self.words

@@ -3,34 +3,28 @@
 from hubsub.errors.base import HubSubError
 
 
-class ClientError(HubSubError):
+class ClientError(HubSubError, code="client"):
     """Base class of the errors of `hubsub.Client` and the command line."""
 
-    code = "client"
     words = "the request failed"
 
 
-class NotConnectedError(ClientError):
-    code = "not_connected"
-    retryable = True
+class NotConnectedError(ClientError, code="not_connected", retryable=True):
     words = "no server can be reached"
 
 
-class ProtocolError(ClientError):
-    code = "protocol"
+class ProtocolError(ClientError, code="protocol"):
     words = "the server sent what is no RESP"
 
 
-class ReplyError(ClientError):
+class ReplyError(ClientError, code="reply"):
     """An error reply that has no code of its own."""
 
-    code = "reply"
     words = "the server answered with an error"
 
 
-class NotRecoveredError(ClientError):
+class NotRecoveredError(ClientError, code="not_recovered"):
     """The position belongs to another epoch of the room, or its records are gone."""
 
-    code = "not_recovered"
     resp = "NOTRECOVERED"
     words = "the position is not known here"

@@ -3,76 +3,55 @@
 from hubsub.errors.base import HubSubError
 
 
-class BadRequestError(HubSubError):
-    code = "bad_request"
-    status = 400
+class BadRequestError(HubSubError, code="bad_request", status=400):
     words = "the request cannot be read"
 
 
-class NotFoundError(HubSubError):
-    code = "not_found"
-    status = 404
+class NotFoundError(HubSubError, code="not_found", status=404):
     words = "there is nothing at this path"
 
 
-class MethodNotAllowedError(HubSubError):
-    code = "method_not_allowed"
-    status = 405
+class MethodNotAllowedError(HubSubError, code="method_not_allowed", status=405):
     words = "this path does not take this method"
 
 
-class NoSuchClientError(HubSubError):
-    code = "no_such_client"
-    status = 404
+class NoSuchClientError(HubSubError, code="no_such_client", status=404):
     words = "no such client"
 
 
-class NoSuchSessionError(HubSubError):
-    code = "no_such_session"
-    status = 404
+class NoSuchSessionError(HubSubError, code="no_such_session", status=404):
     words = "no such session: none outlives its connection under this client id"
 
 
-class NoSuchDeviceError(HubSubError):
-    code = "no_such_device"
-    status = 404
+class NoSuchDeviceError(HubSubError, code="no_such_device", status=404):
     words = "no such device: it has said nothing, and is not connected"
 
 
-class NoDevicesError(HubSubError):
+class NoDevicesError(HubSubError, code="no_devices", status=404):
     """No class defines how topics name a device."""
 
-    code = "no_devices"
-    status = 404
     words = "no class has devices"
     advice = 'give one a template, such as device = "devices/{device}/#"'
 
 
-class ActionsNotKeptError(HubSubError):
+class ActionsNotKeptError(HubSubError, code="actions_not_kept", status=409):
     """Actions would be lost before an absent device returns, or could not be distinguished."""
 
-    code = "actions_not_kept"
-    status = 409
     words = "the class of these topics keeps no actions"
 
 
-class NoSuchNodeError(HubSubError):
-    code = "no_such_node"
-    status = 404
+class NoSuchNodeError(HubSubError, code="no_such_node", status=404):
     words = "no such node"
 
 
-class NodesUnreachableError(HubSubError):
+class NodesUnreachableError(HubSubError, code="nodes_unreachable", status=503, retryable=True):
     """The requested data may be on nodes that do not answer."""
 
-    code = "nodes_unreachable"
-    status = 503
-    retryable = True
     words = "nodes of the cluster do not answer"
     advice = "GET /v1/cluster shows how they are"
 
 
-class ElsewhereError(HubSubError):
+class ElsewhereError(HubSubError, code="elsewhere", status=307, retryable=True):
     """Another node has the data; the client is redirected to it.
 
     Args:
@@ -82,9 +61,6 @@ class ElsewhereError(HubSubError):
         location: URL at that node; None if unknown.
     """
 
-    code = "elsewhere"
-    status = 307
-    retryable = True
     words = "another node has it"
 
     def __init__(
@@ -99,58 +75,39 @@ class ElsewhereError(HubSubError):
         self.location = location
 
 
-class NoSuchHubError(HubSubError):
-    code = "no_such_hub"
-    status = 404
+class NoSuchHubError(HubSubError, code="no_such_hub", status=404):
     words = "no such hub"
 
 
-class NoSuchQueryError(HubSubError):
-    code = "no_such_query"
-    status = 404
+class NoSuchQueryError(HubSubError, code="no_such_query", status=404):
     words = "no such query"
 
 
-class NoSuchConsumerError(HubSubError):
-    code = "no_such_consumer"
-    status = 404
+class NoSuchConsumerError(HubSubError, code="no_such_consumer", status=404):
     words = "no such consumer"
 
 
-class NoSuchRetainedError(HubSubError):
-    code = "no_such_retained_message"
-    status = 404
+class NoSuchRetainedError(HubSubError, code="no_such_retained_message", status=404):
     words = "the topic keeps no message"
 
 
-class NoSuchClassError(HubSubError):
-    code = "no_such_class"
-    status = 404
+class NoSuchClassError(HubSubError, code="no_such_class", status=404):
     words = "no such class"
 
 
-class OtherLogError(HubSubError):
+class OtherLogError(HubSubError, code="other_log", status=409):
     """The node has another log than the reader expects, though it may have the same hubs."""
 
-    code = "other_log"
-    status = 409
     words = "this node serves another log"
 
 
-class BodyTooLargeError(HubSubError):
-    code = "body_too_large"
-    status = 413
+class BodyTooLargeError(HubSubError, code="body_too_large", status=413):
     words = "the body is longer than http_body_bytes_max"
 
 
-class IdempotencyMismatchError(HubSubError):
-    code = "idempotency_mismatch"
-    status = 422
+class IdempotencyMismatchError(HubSubError, code="idempotency_mismatch", status=422):
     words = "this Idempotency-Key came with another request before"
 
 
-class TooBusyError(HubSubError):
-    code = "too_busy"
-    status = 503
-    retryable = True
+class TooBusyError(HubSubError, code="too_busy", status=503, retryable=True):
     words = "too many requests wait already"

@@ -22,11 +22,9 @@ class Problem(NamedTuple):
         return line if self.hint is None else f"{line}\n  hint: {self.hint}"
 
 
-class ConfigError(HubSubError):
+class ConfigError(HubSubError, code="config", status=400):
     """The configuration cannot be used; lists all errors in it."""
 
-    code = "config"
-    status = 400
     words = "bad configuration"
 
     def __init__(self, problems: Sequence[Problem], file: object = None) -> None:
@@ -41,18 +39,15 @@ class ConfigError(HubSubError):
         return "\n".join([head, *(str(p) for p in self.problems)])
 
 
-class StartError(HubSubError):
-    code = "start"
+class StartError(HubSubError, code="start"):
     words = "the node cannot start"
 
 
-class DataDirectoryError(HubSubError):
+class DataDirectoryError(HubSubError, code="data_directory"):
     """A data directory that cannot be read or repaired offline."""
 
-    code = "data_directory"
     words = "the data directory cannot be used"
 
 
-class NodeFailedError(HubSubError):
-    code = "node_failed"
+class NodeFailedError(HubSubError, code="node_failed"):
     words = "a shard of the node failed"

@@ -168,9 +168,7 @@ class Lifecycle:
                 await self._parted.wait()
 
     async def stop(self) -> None:
-        """Stops accepting, drains output for `drain_ms`, closes connections, and ends the log cleanly for the
-        next start.
-        """
+        """Stops accepting, drains output for `drain_ms`, closes connections, and ends the log cleanly."""
         if self._loop is None:
             self._unlock()
             return
@@ -212,7 +210,6 @@ class Lifecycle:
 
     @property
     def running(self) -> bool:
-        """Whether all shards serve."""
         return self._loop is not None and self._shards_running == self.config.shards
 
     @property
@@ -247,8 +244,7 @@ class Lifecycle:
         return RedisClusterNode(self.name, redis_cluster_id(cluster, self.name), reached, port)
 
     def redis_cluster_nodes(self, nodes: Sequence[RedisClusterNode]) -> None:
-        """Distributes the slots of Redis cluster clients over these nodes; each of the nodes must get the
-        same list.
+        """Distributes the slots of Redis cluster clients over these nodes; each of the nodes must get the same list.
 
         If this node is not among them, it serves no slot and redirects clients to the others.
 

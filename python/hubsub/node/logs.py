@@ -1,6 +1,4 @@
-"""Requests to a node about its log: opening and closing hubs, streams of records, and small files in the data
-directory.
-"""
+"""Requests to a node about its log: hubs, streams of records, and small files in the data directory."""
 
 import asyncio
 from collections.abc import Mapping
@@ -92,9 +90,7 @@ class Logs(Lifecycle):
         return self._core.log_hub_of(room)
 
     async def log_offset(self, hub: int, timestamp_us: int) -> int:
-        """The first offset of a hub with that timestamp or a later one; else the first offset that is not
-        committed.
-        """
+        """The first offset of a hub with that timestamp or a later one; else the first offset that is not committed."""
         return await self._ask_in_time(self._core.log_offset, hub, timestamp_us)
 
     async def open_records(self, scan: Scan) -> "Records":

@@ -1,5 +1,4 @@
-"""Updates of a node about its cluster and requests about its peers: links, and leader leases of ephemeral
-hubs.
+"""Updates of a node about its cluster and requests about its peers: links, and leader leases of ephemeral hubs.
 
 Times of leader leases are seconds of `time.monotonic()`; the core's clock is the same with a different start.
 """
@@ -56,9 +55,7 @@ class Peers(Lifecycle):
         return self._core.link_peers() if self.addresses else []
 
     def link_status(self, classes: int) -> None:
-        """Sets this node's version of the classes, which peers receive together with the state of its leader
-        leases.
-        """
+        """Sets this node's version of the classes, which peers receive together with the state of its leader leases."""
         self._core.link_status(classes)
 
     async def link_ask(self, node: str, body: bytes) -> bytes:
@@ -179,9 +176,7 @@ class Peers(Lifecycle):
         )
 
     def _clock_began_s(self) -> float:
-        """The core's clock is read first: a delay between the reads makes the start later, so the smallest
-        value is the best.
-        """
+        """The core's clock is read first: a delay between the reads makes the start later; the smallest is best."""
         for _ in range(READS if self._began_s == inf else 1):
             passed_s = self._core.clock_us() / 1e6
             self._began_s = min(self._began_s, time.monotonic() - passed_s)

@@ -37,8 +37,7 @@ class Rooms(Lifecycle):
     async def publish_rows(
         self, chunk: bytes, left: Sequence[int] | None, of: Sequence[int] | None, producer: int
     ) -> PublishedRows:
-        """Publishes rows of a chunk of `RowReader`. In a class with a log the rows of each room stay in
-        order.
+        """Publishes rows of a chunk of `RowReader`. In a class with a log the rows of each room stay in order.
 
         Args:
             chunk: As returned by `RowReader`.
@@ -195,9 +194,7 @@ class Rooms(Lifecycle):
         return [Consumer(*row) for row in await self._ask_in_time(self._core.consumers)]
 
     async def forget_consumer(self, group: bytes, topic: bytes) -> bool:
-        """Drops a consumer's state here; it continues from its entry, or from new records. Returns whether it
-        was known.
-        """
+        """Drops a consumer's state here; it continues from its entry, or new records. Returns whether it was known."""
         return await self._ask_in_time(self._core.forget_consumer, group, topic)
 
     def room_of(self, topic: bytes) -> tuple[bytes, str]:

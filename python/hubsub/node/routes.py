@@ -102,7 +102,5 @@ class Routes(Lifecycle):
         return self._core.route_of(topic)
 
     def route_ready(self) -> Sequence[tuple[str, int]]:
-        """Nodes and incarnations of the processes that have received all patterns, this one included.
-        `on_ready` is called on changes.
-        """
+        """Nodes and incarnations of the processes that have all patterns, this one too. Changes call `on_ready`."""
         return self._core.route_ready()

@@ -22,9 +22,7 @@ class Cluster(NamedTuple):
     id: str
     """Id of the cluster; a directory belongs to one cluster for ever."""
     adopts: bool = False
-    """Whether hubs that the node numbered itself, as a single node, become the cluster's; true for the node
-    that bootstraps it.
-    """
+    """Whether hubs that the node numbered by itself become the cluster's; true for the node that bootstraps it."""
 
 
 def core_config(
@@ -52,9 +50,7 @@ def core_config(
 
 
 def _log(config: Config, cluster: Cluster | None) -> tuple[str, int, tuple[str, bool] | None] | None:
-    """Directory of the log, the identity for a new log, and the cluster that numbers its hubs; None without a
-    data directory.
-    """
+    """Directory of the log, identity of a new one, the cluster that numbers its hubs; None without a data directory."""
     if config.data is None:
         return None
     return str(Path(config.data) / "log"), secrets.randbits(64), cluster

@@ -25,7 +25,6 @@ class Json(bytes, Generic[T]):
 
 
 def read(text: Json[T], kind: type[T]) -> T:
-    """Decodes an answer of the core."""
     return decode(text, type=kind)
 
 
@@ -172,8 +171,6 @@ class Hub(HubState, kw_only=True):
 
 
 class Log(Struct, kw_only=True):
-    """The log of a node."""
-
     state: Literal["open", "full", "failed"]
     identity: str
     """Random number of its directory, in hexadecimal."""
@@ -197,8 +194,6 @@ class Store(Struct, kw_only=True):
 
 
 class Metrics(TypedDict):
-    """Counters and gauges, by name."""
-
     shards: list[dict[str, int]]
     node: dict[str, int]
 
@@ -299,8 +294,6 @@ ManifestHub = TypedDict(
 
 
 class Manifest(TypedDict):
-    """Metadata of a log."""
-
     format: int
     identity: str  # In hexadecimal.
     cluster: str | None  # Id of the one that numbers its hubs.
@@ -354,8 +347,6 @@ class Repaired(TypedDict):
 
 
 class LogRecord(TypedDict):
-    """A record of a log."""
-
     hub: int
     offset: int
     term: int

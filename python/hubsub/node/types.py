@@ -18,8 +18,6 @@ class Rows(list[tuple[Any, ...]], Generic[T]):
 
 
 class Member(NamedTuple):
-    """A member of a room."""
-
     key: str
     ref: str
     """Unique: no other member ever has it."""
@@ -192,8 +190,6 @@ class LeaseSnapshot(NamedTuple):
 
 
 class HistoryRow(NamedTuple):
-    """A record as history holds it."""
-
     epoch: int
     seq: int
     timestamp_us: int

@@ -1,5 +1,4 @@
-"""The data pipeline on Spark: hubs as tables and streams. Pure Python; needs neither the core nor the
-server's parts.
+"""The data pipeline on Spark: hubs as tables and streams. Pure Python; needs neither the core nor the server's parts.
 
 `options`, `schema`, `listing`, `selection`, `pushdown`, `packing`, `admission` and `offsets` are pure. `wire`
 and `records` use HTTP, Spark calls `source` and `stream`, and `session` and `java` start Spark.

@@ -144,9 +144,7 @@ def activity(
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Computes messages, bytes, publishers and delays of each room and window; shows the busiest rooms, and a
-    plot.
-    """
+    """Computes messages, bytes, publishers and delays of each room and window; shows the busiest rooms, and a plot."""
     with running(settings_of("activity", locals())) as run:
         from hubsub.pipeline.run.jobs import Timing, activity_job
 
@@ -196,9 +194,7 @@ def devices(
     publish: Publish = True,
     verbose: Verbose = False,
 ) -> None:
-    """Computes the latest value of each device and key from JSON payloads; lists unreadable ones with the
-    reason.
-    """
+    """Computes the latest value of each device and key from JSON payloads; lists unreadable ones with the reason."""
     with running(settings_of("devices", locals())) as run:
         from hubsub.pipeline.run.jobs import devices_job
         from hubsub.pipeline.run.reports import by_device
@@ -237,9 +233,7 @@ def sessions(
     publish: Publish = True,
     verbose: Verbose = False,
 ) -> None:
-    """Computes sessions of users in rooms from payloads with `kind`, `user`, `room` and `ts`, each when it
-    has ended.
-    """
+    """Computes sessions of users in rooms from payloads with `kind`, `user`, `room` and `ts`, when each has ended."""
     with running(settings_of("sessions", locals())) as run:
         from hubsub.pipeline.run.jobs import Timing, sessions_job
         from hubsub.pipeline.sessions import concurrency

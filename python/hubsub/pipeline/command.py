@@ -32,7 +32,6 @@ class Run:
     progress: Progress
 
     def go(self, outputs: "Iterable[Output]") -> None:
-        """Runs the job to its end."""
         from hubsub.pipeline.run.runner import run
 
         run(self.settings, list(outputs), self.ending, self.progress)
@@ -97,7 +96,6 @@ def _ask(settings: Settings) -> None:
 
 
 def settings_of(job: str, given: dict[str, Any]) -> Settings:
-    """The settings of a command's arguments."""
     return Settings(
         job=job,
         servers=given["servers"],

@@ -146,9 +146,7 @@ def unreadable(payload: str, json: str) -> "Column":
 
 
 def _kind(json: "Column", path: str) -> "Column":
-    """Spark's name of the JSON type at a path: STRING, BIGINT, OBJECT<…>, VOID for null; null if there is
-    none.
-    """
+    """Spark's name of the JSON type at a path: STRING, BIGINT, OBJECT<…>, VOID for null; null if there is none."""
     from pyspark.sql import functions as sf
 
     return sf.schema_of_variant(sf.try_variant_get(json, path, "variant"))

@@ -57,7 +57,6 @@ class Listing:
         )
 
     def find(self, name: str) -> Hub | None:
-        """A hub by its id or its name."""
         return next((hub for hub in self.hubs.values() if name in (str(hub.id), hub.name)), None)
 
     @staticmethod

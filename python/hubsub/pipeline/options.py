@@ -96,8 +96,6 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """Options of a write."""
-
     access: Access = Access()
     topic: bytes | None = None
     """Topic of all rows, which then have no column for it."""
@@ -127,7 +125,6 @@ class SinkOptions:
 
 
 def _parsed(options: Mapping[str, str], table: Mapping[str, "_Option"]) -> dict[str, Any]:
-    """Parses options to values by field."""
     given: dict[str, Any] = {}
     for name, text in options.items():
         option = table.get(name.lower())

@@ -21,9 +21,7 @@ BYTES_MAX = 1 << 30
 """Approximate limit of what a failed task has to read again."""
 
 SNAP = 0.02
-"""A cut this close to a hub's edge, as a share of a partition, moves there: a request costs more than the
-imbalance.
-"""
+"""A cut this close to a hub's edge, as a share of a partition, moves there: a request costs more than the imbalance."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,9 +137,7 @@ def _batches(answer: http.client.HTTPResponse) -> Iterator[pa.RecordBatch]:
 
 
 class _Body:
-    """The body of a response as a file, for Arrow. It reads into Arrow's own memory: one copy, from the
-    socket.
-    """
+    """The body of a response as a file, for Arrow. It reads into Arrow's own memory: one copy, from the socket."""
 
     def __init__(self, answer: http.client.HTTPResponse) -> None:
         self._answer = answer

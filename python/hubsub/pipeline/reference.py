@@ -87,7 +87,6 @@ COLUMN_DOCS = {
 
 
 def page() -> str:
-    """The complete Markdown page."""
     out = [
         "# The Spark source and sink: options and columns",
         "",
@@ -127,6 +126,5 @@ def page() -> str:
 
 
 def _options(names: Iterable[str], docs: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Options as a table."""
     rows = ["| `{}` | {} | {} |".format(name, *docs[name]) for name in names]
     return ["| option | default | meaning |", "| --- | --- | --- |", *rows]

@@ -56,7 +56,6 @@ class Selection:
 
     @property
     def nothing(self) -> bool:
-        """Whether no record can pass."""
         return (
             self.rooms == frozenset()
             or self.topics == frozenset()
@@ -123,7 +122,6 @@ class Selection:
 
 
 def fits(names: Iterable[str]) -> bool:
-    """Whether these names fit into one request."""
     return sum(map(_cost, names)) <= NAMES_BYTES_MAX
 
 

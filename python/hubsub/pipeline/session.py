@@ -118,9 +118,7 @@ def register(spark: "SparkSession") -> None:
 
 
 def _start_java(conf: Mapping[str, str]) -> None:
-    """Starts the JVM like the builder, but with another stderr, unless one exists or another process starts
-    it.
-    """
+    """Starts the JVM like the builder, but with another stderr, unless one exists or another process starts it."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 

@@ -47,8 +47,6 @@ COLUMNS = {
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """Stages of one task."""
-
     attempts: tuple[str, ...]
     rows: int
 
@@ -66,7 +64,6 @@ class Sink:
         self.query = query
 
     def stage(self, batches: Iterator["pa.RecordBatch"]) -> Staged:
-        """Sends the rows of a task."""
         names: list[str] = []
         rows = 0
         with Wire(self.options.access) as wire:
@@ -88,9 +85,7 @@ class Sink:
             wire.commit(self.query, batch, attempts)
 
     def commit_in_turn(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
-        """As `commit`, for a stream: skips a batch that an operator gave up, which Spark would repeat for
-        ever.
-        """
+        """As `commit`, for a stream: skips a batch that an operator gave up, which Spark would repeat for ever."""
         try:
             self.commit(messages, batch)
         except BatchGivenUpError as error:
@@ -217,7 +212,6 @@ def _pieces(batches: Iterator["pa.RecordBatch"]) -> Iterator[list["pa.RecordBatc
 
 
 def _body(batches: Sequence["pa.RecordBatch"]) -> bytes:
-    """Batches as one Arrow stream."""
     import pyarrow as pa
 
     out = pa.BufferOutputStream()

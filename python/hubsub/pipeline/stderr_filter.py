@@ -1,5 +1,4 @@
-"""Filters the stderr of Spark's processes on this machine: drops lines that every run prints and that are
-useless.
+"""Filters the stderr of Spark's processes on this machine: drops lines that every run prints and that are useless.
 
 It drops the start-up lines of Java and Spark, the progress of `transformWithState`'s workers, and the trace
 of a worker whose reader stopped early (`limit`, `show`). Everything else passes unchanged and at once, until

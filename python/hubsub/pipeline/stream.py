@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_S = 0.05
-"""Wait between two requests if the last brought nothing new: Spark polls every 10 ms, and the node has other
-work.
-"""
+"""Wait between two requests if the last brought nothing new: Spark polls every 10 ms, and the node has other work."""
 
 
 RENEW_S = 60.0
@@ -229,9 +227,7 @@ class _Planner:
         return ranges
 
     def has_caught_up(self, end: StreamOffset) -> bool:
-        """Whether a batch that ends there, or one before it, reaches the ends that hubs had at the first
-        planning.
-        """
+        """Whether a batch that ends there, or one before it, reaches the ends that hubs had at the first planning."""
         listing = self._listing if self._listing is not None else self._ask(end.hubs)
         if self._goal is None:
             self._goal = {hub: self._end(listing, hub) for hub in listing.hubs}

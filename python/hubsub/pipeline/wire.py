@@ -14,7 +14,6 @@ import ssl
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -108,9 +107,7 @@ class Wire:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -157,8 +154,7 @@ class Wire:
             pass
 
     def publish_table(self, job: str, table: Mapping[str, Any]) -> None:
-        """Publishes the latest rows of a job, as `JobTable` of the API. One attempt: the next batch sends
-        newer ones.
+        """Publishes the latest rows of a job, as `JobTable` of the API. One attempt: the next batch sends newer ones.
 
         Raises:
             HubSubError: no server accepted it.
@@ -167,8 +163,7 @@ class Wire:
             pass
 
     def archived(self, query: str, offsets: Mapping[int, int], log: str | None, pattern: str | None) -> None:
-        """Reports the offsets up to which an archive has all records. One attempt: the next batch reports
-        again.
+        """Reports the offsets up to which an archive has all records. One attempt: the next batch reports again.
 
         Args:
             query: Name of the query.
@@ -297,9 +292,7 @@ class Wire:
         body: bytes | None = None,
         kind: str = JSON,
     ) -> Iterator[http.client.HTTPResponse]:
-        """The first good response of a server, or of one that it redirects to. Its connection is kept if the
-        response was read to its end.
-        """
+        """The first good response of a server or of its redirect. A response read to its end keeps its connection."""
         last: HubSubError | None = None
         target = path + (f"?{urlencode(params, quote_via=quote)}" if params else "")
         left, asked = list(dict.fromkeys((*servers, *self._access.servers))), set[str]()

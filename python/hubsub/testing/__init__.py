@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from hubsub.config import split_address
@@ -31,8 +30,7 @@ STOP_S = 30.0
 
 
 class Node:
-    """A running `hubsub serve`; starts in the constructor and ends with `stop()`, or with the process that
-    created it.
+    """A running `hubsub serve`; starts in the constructor and ends with `stop()`, or with the process that created it.
 
     Args:
         classes: `[[class]]` tables.
@@ -98,7 +96,6 @@ class Node:
 
     @property
     def redis(self) -> tuple[str, int]:
-        """Host and port for Redis clients."""
         return split_address(self.ready["redis"])
 
     @property
@@ -159,9 +156,7 @@ class Node:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _wait_ready(self) -> dict[str, Any]:

@@ -1,6 +1,4 @@
-"""`python -m hubsub.testing …`: as `hubsub …`, but ends with the process at the other end of its standard
-input.
-"""
+"""`python -m hubsub.testing …`: as `hubsub …`, but ends with the process at the other end of its standard input."""
 
 import os
 import runpy

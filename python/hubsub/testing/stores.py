@@ -19,7 +19,6 @@ import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from hubsub.config import parse_duration
@@ -60,9 +59,7 @@ class Members(ABC):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:
@@ -236,9 +233,7 @@ class Learner(EmbeddedCoordinator):
 
 
 class Embedded(Members):
-    """The members are processes; each connection is a learner in this process, as each node of a cluster is a
-    member.
-    """
+    """The members are processes; each connection is a learner in this process, as nodes of a cluster are members."""
 
     kind = scheme = "embedded"
     secret = "a secret of tests"

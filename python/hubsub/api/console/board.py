@@ -1,6 +1,4 @@
-"""Pending events for one listener: only the latest of each part, so that a slow listener costs at most one
-event per part.
-"""
+"""Pending events for one listener: the latest of each part, so that a slow listener costs at most one per part."""
 
 import asyncio
 
@@ -24,7 +22,6 @@ class Board:
         self._stirred.set()
 
     def has(self, part: str) -> bool:
-        """Whether the part is pending."""
         return part in self._parts
 
     async def take(self) -> dict[str, bytes]:

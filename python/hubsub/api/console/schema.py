@@ -20,9 +20,7 @@ class PeerNow(Struct, kw_only=True):
 
 
 class NodeNow(Struct, kw_only=True):
-    """State and counters of a node since its start. A rate is the difference of two samples divided by the
-    difference of their `uptime_s`.
-    """
+    """State and counters of a node since its start; a rate is a difference of two samples by that of `uptime_s`."""
 
     name: str
     incarnation: int

@@ -91,7 +91,6 @@ class Watch:
         """Listeners disconnected because they exceeded `console_slow_ms`; `events` increments it."""
 
     def __len__(self) -> int:
-        """Current number of listeners."""
         return len(self._boards)
 
     def admit(self) -> None:

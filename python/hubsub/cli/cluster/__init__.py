@@ -80,8 +80,7 @@ def up(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Starts nodes n1, n2, …; prints a table when all serve. Ctrl-C stops them all; a second Ctrl-C stops
-    them at once.
+    """Starts nodes n1, n2, …; prints a table when all serve. Ctrl-C stops them all; a second Ctrl-C stops them at once.
 
     Output lines of the nodes go to stderr, each prefixed with the node's name.
     """
@@ -141,9 +140,7 @@ def kill(
     ] = "KILL",
     data: Data = None,
 ) -> None:
-    """Sends a signal to a node, and waits for its end if the signal ends it. STOP and CONT pause and resume
-    it.
-    """
+    """Sends a signal to a node, and waits for its end if the signal ends it. STOP and CONT pause and resume it."""
     sent = _signal(number)
     for row in ask(data, {"do": "kill", "name": name, "signal": sent}):
         say(f"{row['name']} (pid {row['pid']}) got {sent.name}: {row['state']}")

@@ -1,5 +1,4 @@
-"""Control socket of a running `hubsub cluster up` for other terminals: a Unix socket that only its user may
-use.
+"""Control socket of a running `hubsub cluster up` for other terminals: a Unix socket that only its user may use.
 
 A connection carries one request and one reply, each a line of JSON: `{"do": "ps"}`, `{"do": "kill", "name":
 …, "signal": 9}`, `{"do": "start", "name": …}`; the reply is `{"data": …, "started_in": …, "nodes": […]}` or
@@ -104,9 +103,7 @@ def ask(data: Path | None, request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _find(data: Path | None, anywhere: bool) -> Path:
-    """Path of the socket of the selected cluster. With `anywhere` and no data directory, the only running
-    cluster also counts.
-    """
+    """The socket of the selected cluster; `anywhere` without a data directory: also of the only running one."""
     running: dict[Path, dict[str, Any]] = {}
     for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{SOCKET}")):
         try:

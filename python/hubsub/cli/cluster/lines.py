@@ -42,8 +42,6 @@ class Lines:
 
 
 class Splitter:
-    """Splits bytes into lines."""
-
     def __init__(self) -> None:
         self._rest = b""
 

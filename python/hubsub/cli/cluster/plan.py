@@ -38,17 +38,13 @@ PORT_STEP = 10
 NODES_MAX = 100
 
 INHERITED = ("hash_tags", "log_level", "log_format")
-"""Keys that may still come from the environment; the plan sets all others, since the cluster would not form
-otherwise.
-"""
+"""Keys that may still come from the environment; the plan sets the others, or the cluster would not form."""
 
 Known = Mapping[str, Mapping[str, str | None]]
 """Node to its bound addresses: the listeners of its ready line."""
 
 
 class Command(NamedTuple):
-    """Command line and environment of one node."""
-
     args: Sequence[str]
     env: Mapping[str, str]
 

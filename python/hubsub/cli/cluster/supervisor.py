@@ -67,7 +67,6 @@ class Child:
         return "ready" if self.is_ready else "starting"
 
     def row(self) -> dict[str, Any]:
-        """The node as a table row."""
         pid = self.process.pid if self.process is not None and self.lives else None
         return {"name": self.name, "state": self.state, **self.addresses, "pid": pid, "starts": self.starts}
 
@@ -311,9 +310,7 @@ class Supervisor:
                 )
 
     async def _start_all(self) -> bool:
-        """Starts the existing members, or the first node alone; then the others, which join. Returns whether
-        all are ready.
-        """
+        """Starts the existing members or the first node, then the others, which join. Returns whether all serve."""
         first = [name for name in self.children if name in self._kept] or list(self.children)[:1]
         for names in (first, [name for name in self.children if name not in first]):
             started = await asyncio.gather(*map(self.start, names), return_exceptions=True)
@@ -348,7 +345,6 @@ class Supervisor:
 
 
 def how(code: int) -> str:
-    """Exit status of a process as text."""
     if code >= 0:
         return f"exit code {code}"
     try:

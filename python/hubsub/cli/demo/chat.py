@@ -78,7 +78,6 @@ class _Chat:
         self._work: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
-        """Runs until the end; returns the exit code."""
         async with Control(self._supervisor, self._directory, self._directory), self._page:
             try:
                 return await self._supervisor.run(self._on_ready)
@@ -125,9 +124,7 @@ class _Chat:
 
 
 async def _dealt(url: str) -> None:
-    """Waits until all hubs have their final leaders and all nodes are voters: from then on the death of a
-    node is survived.
-    """
+    """Waits until all hubs have their final leaders and all nodes are voters: then a death is survived."""
     while True:
         seen = await asyncio.to_thread(Api(url).get, "/v1/cluster")
         up = {node["name"] for node in seen["nodes"] if node["state"] == "up"}

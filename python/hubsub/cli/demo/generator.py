@@ -20,14 +20,10 @@ _WORDS = (
 ).split()
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _BEFORE_S = 3_600.0
-"""The simulation starts this long before the log, so that the log begins with people in the rooms whose joins
-are not in it.
-"""
+"""The simulation starts this long before the log, which thus begins with people in the rooms."""
 
 _VISITS_A_S = 0.026
-"""Visits that begin per second in all rooms together. With the events of each visit that makes an event about
-every two seconds.
-"""
+"""Visits that begin per second in all rooms together: they make an event about every two seconds."""
 _RHYTHM_S = 3_600.0
 _RHYTHM = 0.8
 """A room has busy and quiet times: its rate varies by this share around the mean."""
@@ -43,8 +39,7 @@ _STEP_S = 60.0
 
 
 def events(count: int, rooms: int = 100, users: int = 1_000, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """A chat log: people join, send messages, and leave or fall silent. The same arguments give the same
-    events.
+    """A chat log: people join, send messages, and leave or fall silent. The same arguments give the same events.
 
     Args:
         count: Number of events.

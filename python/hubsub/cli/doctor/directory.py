@@ -1,6 +1,4 @@
-"""The data directory: whether it is writable, whether its disk has room for the log, and how fast the disk
-syncs.
-"""
+"""The data directory: whether it is writable, whether its disk has room for the log, and how fast the disk syncs."""
 
 import os
 import statistics
@@ -31,7 +29,6 @@ SYNC: Sync = getattr(os, "fdatasync", os.fsync)
 
 
 def data(config: Config, directory: Path) -> Iterator[Finding]:
-    """All checks of the data directory."""
     space = room(config, directory)
     yield space
     there = _there(directory)

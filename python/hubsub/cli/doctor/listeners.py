@@ -1,6 +1,4 @@
-"""Checks of the configured addresses: whether each is free, else which process uses it, and whether others
-can reach the advertised addresses.
-"""
+"""Checks of the configured addresses: whether each is free or who uses it, and whether others can reach it."""
 
 import errno
 import ipaddress
@@ -67,8 +65,6 @@ def _refused(check: str, address: str, error: OSError) -> Finding:
 
 
 class Holder(NamedTuple):
-    """A process that listens on a port."""
-
     pid: int
     words: list[str]
     """Arguments of its command line."""
@@ -151,7 +147,6 @@ def _advertise(host: str, found: set[str], bound: dict[str, str]) -> Finding:
 
 
 def is_own(ip: str) -> bool:
-    """Whether an address is this machine's."""
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:

@@ -70,9 +70,7 @@ def allowed(system: Path = Path("/")) -> Iterator[Finding]:
 
 
 def descriptors(soft: int, hard: int) -> Finding:
-    """Checks how many files and connections a node may open. `hubsub serve` raises the soft limit to the hard
-    one.
-    """
+    """Checks how many files and connections a node may open. `hubsub serve` raises the soft limit to the hard one."""
     from hubsub.config.limits import LIMIT
 
     wanted = LIMIT["descriptors_reserved"].default

@@ -1,6 +1,4 @@
-"""A running node, and the others of its cluster: whether they serve, reach each other, and have the same
-version.
-"""
+"""A running node, and the others of its cluster: whether they serve, reach each other, and have the same version."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -58,9 +58,7 @@ def top(
 
 @contextmanager
 def _waits() -> Iterator[Callable[[float], bool]]:
-    """Yields a function that waits for some seconds, or until `q` is pressed. It returns whether `q` was
-    pressed.
-    """
+    """Yields a function that waits for some seconds, or until `q` is pressed. It returns whether `q` was pressed."""
 
     def without_keys(seconds: float) -> bool:
         time.sleep(seconds)

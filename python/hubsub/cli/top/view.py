@@ -92,7 +92,6 @@ def _clients(now: dict[str, Any], most: int | None) -> Rows:
 
 
 def _shards(now: dict[str, Any], before: dict[str, Any] | None) -> Rows:
-    """Shards of the asked node."""
     stat = now["stat"]
     # The counters of a restarted node begin at zero.
     is_same = before is not None and before["stat"]["uptime_s"] <= stat["uptime_s"]

@@ -247,8 +247,7 @@ class Assigner:
                 yield hub
 
     async def _ask_members(self, hubs: Mapping[bytes, int]) -> Mapping[bytes, set[str]]:
-        """Rooms that members of their hub refuse, with those members; a member that does not respond refuses
-        all."""
+        """Rooms that members of their hub refuse, with those members; a member that does not respond refuses all."""
         by_member: dict[str, dict[int, list[bytes]]] = {}
         for room, hub in hubs.items():
             for member in self._cache.hubs[hub].record.members:

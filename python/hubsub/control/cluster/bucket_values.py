@@ -43,8 +43,6 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Room(msgspec.Struct, frozen=True, array_like=True):
-    """Record of a room."""
-
     hub: int
     is_pinned: bool = False
     """An operator placed it there: only an operator moves it."""
@@ -81,7 +79,6 @@ def hash_of(name: bytes) -> int:
 
 
 def encode_value(depth: int, rooms: Rooms) -> bytes:
-    """Encodes a bucket for the coordinator."""
     return _encoder.encode(Value(FORMAT, depth, rooms))
 
 

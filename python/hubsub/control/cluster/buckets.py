@@ -1,4 +1,5 @@
 """Room records: many per key, in buckets by the hash of the room's name.
+The protocol is in docs/protocol/control-plane.md.
 
 A bucket is `rooms/CLASS/START`. START is the first hash of the bucket, 8 hex digits; its value states how
 many bits of the hash its rooms share (`depth`), hence where it ends. When a bucket outgrows `SPLIT_BYTES`,
@@ -6,11 +7,6 @@ its upper half becomes a separate bucket in the same commit. A reader whose watc
 the two sees a bucket that ends before the room's hash, and knows that it cannot answer: no room is ever
 reported as absent because of a split. Buckets are not merged again: a class that had many rooms will have
 them again.
-
-A watch delivers the latest value of each key, so a reader may miss values between: a room whose record was
-removed and created again in another hub appears to change its hub at once, possibly together with a split,
-its buckets in any order. `Buckets.apply` compares each value with the known rooms of its range, whichever
-bucket had them.
 
 Invariants: the buckets of a class cover all hashes without overlap, once one exists and the watch has
 delivered all. A room is only in the bucket of its hash. A value is never longer than `VALUE_BYTES_MAX`. A
@@ -181,13 +177,11 @@ class Buckets:
         self._answer_bytes += len(name)
 
     def drop_answer(self, name: bytes) -> None:
-        """Drops the controller's response for a room."""
         if name in self._answers:
             self._dropped(name)
 
     def hub_of(self, name: bytes) -> int | None:
-        """Returns the hub of a room, from the controller's response or the room's record; None: it has no
-        record.
+        """Returns the hub of a room, from the controller's response or the room's record; None: it has no record.
 
         Raises:
             NotKnown: part of a split is missing.
@@ -199,7 +193,6 @@ class Buckets:
         return None if found is None else found.hub
 
     def keys(self) -> frozenset[str]:
-        """Keys of all known buckets."""
         return frozenset(self._key(start) for start in self._starts)
 
     def revision(self, key: str) -> int:
@@ -315,8 +308,7 @@ class Buckets:
         return hub
 
     def _had(self, start: int) -> Rooms:
-        """Rooms of this bucket; before its first value, the rooms of its range in the bucket that was
-        split."""
+        """Rooms of this bucket; before its first value, the rooms of its range in the bucket that was split."""
         at = bisect_right(self._starts, start) - 1
         if at < 0:
             return {}
@@ -355,8 +347,7 @@ class Buckets:
     def _change(
         self, start: int, changes: Mapping[bytes, Room | None], expect: Mapping[str, int]
     ) -> Change | None:
-        """Builds the change of one bucket, including the buckets that it is split into; None: nothing
-        changes."""
+        """Builds the change of one bucket, including the buckets that it is split into; None: nothing changes."""
         bucket = self._buckets.get(start)
         old, revision = (b"", 0) if bucket is None else (bucket.value, bucket.revision)
         depth, rooms = 0, Rooms()

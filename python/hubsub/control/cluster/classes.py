@@ -25,8 +25,7 @@ from hubsub.control.cluster.records import CLASSES, ClassRecord, ClusterRecord, 
 from hubsub.errors import ClassChangeError, NoSuchClassError
 
 HUBS: Final = 64
-"""Hubs of a class without a log: enough that eight nodes share them evenly, and few enough to move all in a
-minute."""
+"""Hubs of a class without a log: enough that eight nodes share them evenly, and few enough to move all in a minute."""
 
 LOGGED_HUBS: Final = 16
 """Hubs of a class with a log: each has files and memory of its own."""
@@ -88,7 +87,6 @@ def own_seeds(config: Config) -> dict[str, ClassRecord]:
 
 
 def record_of(cls: RoomClass, order: int, version: int = FIRST_VERSION) -> ClassRecord:
-    """Converts a class to the coordinator's record."""
     return ClassRecord(
         version=version,
         hubs=LOGGED_HUBS if cls.is_logged else HUBS,
@@ -102,8 +100,7 @@ def record_of(cls: RoomClass, order: int, version: int = FIRST_VERSION) -> Class
 
 
 def class_of(record: ClassRecord) -> RoomClass:
-    """Returns the class of a record; fields that an older version did not write get the defaults of this
-    version."""
+    """Returns the class of a record; fields that an older version did not write get the defaults of this version."""
     return msgspec.convert(record.definition, RoomClass)
 
 

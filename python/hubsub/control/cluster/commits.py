@@ -20,15 +20,13 @@ encodes them as base64."""
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """All writes or none, and only if every key of `expect` has the given revision; 0: the key does not
-    exist."""
+    """All writes or none, and only if every key of `expect` has the given revision; 0: the key does not exist."""
 
     expect: Mapping[str, int]
     writes: tuple[Put, ...]
 
     @property
     def operations(self) -> int:
-        """Number of expectations and writes."""
         return len(self.expect) + len(self.writes)
 
 

@@ -1,28 +1,5 @@
 """The controller of a cluster: its election, and its work while it is elected.
-
-Every node that holds hubs is a *candidate*: when there is no controller, or the current one is proved dead,
-it writes `controller` under its own lease. The first node that succeeds is elected, with the next controller
-term. The controller then takes turns: it collects its state, decides (`failover.decide`), passes the lease
-tables to its data plane, and only then sends the commits (`controller_writes`). While commits are in flight, turns
-continue to grant leases but decide nothing new.
-
-**Candidacy.** A controller needs a majority of the voters to replace any leader. So a node that hears no
-majority waits longer before it runs for election, and a controller that hears none while the other nodes
-are registered, so not dead, hands over. Where no node hears a majority, one is elected all the same: it
-changes nothing, but current leader leases are renewed.
-
-**Initial state.** A watch may lag what was written before the election. So an elected node reads hubs, nodes
-and the voters once, linearizably (`initial_state`), and waits until its watches have delivered all of that, before it
-grants or commits anything. Until then its controller term is not announced, and nodes continue to prolong
-leader leases among themselves.
-
-**Replacing a controller that is not heard.** A controller term runs for one leader lease from when a majority
-of the voters was known to acknowledge it, or the coordinator to hold it (`Plane.grants`). The controller's
-data plane tracks the first; where there is no majority, a read here (`_confirm`) confirms the second. So no
-node waits for the lease of a controller that a majority no longer acknowledges: a node of that majority is
-elected beside it and waits, like every newly elected controller, for one leader lease from then on.
-
-**Unknown outcomes.** An election of unknown outcome is read, not repeated; for other commits see `controller_writes`.
+The protocol is in docs/protocol/control-plane.md.
 
 Invariants: nothing is granted or committed within `STOP_S` of the lease's deadline. A controller term ends
 with its lease, with another node's revision of `controller`, or by handover; granting stops before that.
@@ -64,8 +41,7 @@ from hubsub.errors import (
 )
 
 TURN_S: Final = 0.1
-"""Interval between turns without events: leader leases end by time, and the plane must learn of renewed
-leases."""
+"""Interval between turns without events: leader leases end by time, and the plane must learn of renewed leases."""
 
 PAUSE_S: Final = 0.01
 """Minimum interval between turns."""
@@ -85,8 +61,7 @@ ALONE_S: Final = 3.0
 """A controller that has heard no majority for this long hands over, if the other nodes are registered."""
 
 ALONE_S_MAX: Final = 60.0
-"""After that handover it is no candidate for `ALONE_S`, doubled up to this each time that no other node was
-elected."""
+"""After that handover it is no candidate for `ALONE_S`, doubled up to this each time that no other node was elected."""
 
 MOVES_RETAINED: Final = 1_024
 """Latest leader changes, and steps towards them, that are retained for `Controller.steps`."""
@@ -205,8 +180,7 @@ class Controller:
         )
 
     async def stop(self) -> None:
-        """Stops taking turns. Hands over, if this node is the controller, so that no node has to wait for its
-        lease."""
+        """Stops taking turns. Hands over, if this node is the controller, so that no node has to wait for its lease."""
         await end(self._task)
         async with self._turning:
             await self._hand_over("the node stops")
@@ -434,8 +408,7 @@ class Controller:
             term.writes.send(decision)
 
     def _confirm_if_due(self, term: ControllerTerm) -> None:
-        """Asks the coordinator to confirm the term where no majority does, in a task, so that turns
-        continue."""
+        """Asks the coordinator to confirm the term where no majority does, in a task, so that turns continue."""
         confirmed_s = max(term.confirmed_s, self._ctx.plane.confirmed_s(term.stored.record.controller_term))
         is_due = self._ctx.clock() >= confirmed_s + self._ctx.timing.lease_s / 3
         if is_due and (term.confirming is None or term.confirming.done()):

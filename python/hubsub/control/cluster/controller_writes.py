@@ -123,8 +123,7 @@ class ControllerWrites:
             self.replacing.clear()
 
     async def end(self) -> None:
-        """Cancels commits in flight: they expect a controller term that is over, or were decided within
-        it."""
+        """Cancels commits in flight: they expect a controller term that is over, or were decided within it."""
         if self._commits is not None:
             await end(self._commits)
             self._commits = None

@@ -115,8 +115,7 @@ class CorePlane:
         await self._ready.wait()
 
     def waits_for(self) -> list[str]:
-        """Registered nodes whose patterns may be missing here: no link with them is up, or they are not
-        ready."""
+        """Registered nodes whose patterns may be missing here: no link with them is up, or they are not ready."""
         linked = {
             peer["node"]
             for peer in self._data.link_peers()

@@ -71,8 +71,6 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The hub of a room, and its members."""
-
     room: bytes
     room_class: str
     hub: int
@@ -125,11 +123,9 @@ class Directory:
 
     @property
     def waiting(self) -> int:
-        """Number of rooms that callers wait for."""
         return len(self._wanted)
 
     def wake(self) -> None:
-        """Rechecks waiting rooms, because the watch cache changed."""
         self._woken.set()
 
     async def locate(self, topic: bytes, create: bool = True) -> Located | None:
@@ -271,9 +267,7 @@ class Directory:
         return not self._cache.forgotten.is_since(room_class, room, given_up_s)
 
     def known(self, route: TopicRoute) -> int | None:
-        """Returns the hub of a room from the controller's response or the watch cache; None: it has no
-        record, or is not known yet.
-        """
+        """The hub of a room, by the controller's response or the watch cache; None: no record, or not known yet."""
         if self._given_up and self.is_given_up(route.room_class, route.room):
             return None
         stored, buckets = self._cache.classes.get(route.room_class), self._cache.rooms.get(route.room_class)
@@ -351,7 +345,6 @@ class Directory:
                 pause = min(2 * pause, RETRY_S_MAX)
 
     def _drop_waited(self) -> None:
-        """Fails the lookups that have waited too long."""
         now = self._ctx.clock()
         for key in [key for key, wanted in self._wanted.items() if now >= wanted.until_s]:
             self._answer(key, self._nobody(key[1]))

@@ -1,26 +1,9 @@
 """Leader election of hubs: computes from the controller's view and the time the records to write and the
-leader leases to grant.
-
-- A leader of an ephemeral hub is replaced when it gave the hub up, when it is dead, or when its leader lease
-  has ended and its table no longer had the hub: `view` defines leases and tables. The last two require that a
-  majority of the voters acknowledges the controller, and the last one that the majority is known to have done
-  so for one leader lease up to then (`voters`).
-- Hubs belong to the nodes that `hub_ring` selects, by class. A hub that is elsewhere is *moved*: its record gets
-  a proposed successor, its leader sees that and gives the hub up, and only then the successor leads. So a
-  move waits for no lease to end, and a leader that does not answer loses the hub when its lease ends. At most
-  `moves_max` hubs move at a time.
-- A logged hub has one member in this version, which no node can replace: after a restart it leads the hub
-  again, in the next term. A hub without a record is moved like an ephemeral one. Instead of an ended lease it
-  needs a statement of its leader that the hub is closed: `view.Claims`,
-  docs/adr/0016-empty-hubs-are-dealt.md.
+leader leases to grant. The protocol is in docs/protocol/control-plane.md.
 
 Invariants: each change of leader, incarnation or members increments the term; no term is used twice. Nothing
 is written for a hub whose record was not read. Without a majority nothing is written at all, and granted
 leases continue.
-
-The caller first passes the tables to the data plane, then sends the commits, and calls `decide` again when
-the view has changed or time has passed. A refused commit was based on an old view, or the controller term is
-over.
 """
 
 import functools
@@ -61,8 +44,7 @@ class Step:
 
     @property
     def ended_term(self) -> HubTerm | None:
-        """The term that this step ends, for `View.replacing` from when its commit is sent; None: it ends
-        none."""
+        """The term that this step ends, for `View.replacing` from when its commit is sent; None: it ends none."""
         is_end = self.before is not None and self.after.term != self.before.term
         return (self.hub, self.after.term - 1) if is_end else None
 
@@ -172,8 +154,7 @@ def _spread(places: frozenset[Place], classes: frozenset[tuple[str, int, int]]) 
 
 
 def _created(view: View, targets: Mapping[str, tuple[str, ...]], names: Collection[str]) -> Iterator[Step]:
-    """Creates missing hubs. Those of the founder's log keep its numbers and start once the founder can lead
-    them."""
+    """Creates missing hubs. Those of the founder's log keep its numbers and start once the founder can lead them."""
     there = {(stored.record.room_class, stored.record.index) for stored in view.hubs.values()}
     founder = view.founder
     taken = {} if founder is None else founder.hubs

@@ -1,24 +1,5 @@
 """Removes the records of unused rooms, while its node is the controller.
-
-A room of a least-busy class stays in its hub only because of its record. The record is removed when the room
-has been unused for the configured time: at each check in that time, its hub's leader had neither a subscriber
-nor a record of the room in memory. A publisher without subscribers and history does not use a room, because
-no state of the room exists anywhere.
-
-1. The controller goes through all records, a bounded number per second, and asks leaders which rooms are
-   unused.
-2. For rooms that were unused long enough it asks the leader to *give them up*: in one turn of the room's home
-   shard the leader checks again and drops the room's hub. A later use looks the hub up again, and only the
-   controller may answer (`directory.give_up`), which it does after step 3.
-3. The controller removes the record, in a commit that expects the bucket as known, and the record of the hub
-   as it was when the leader was asked: a new leader or term keeps the room. A room that an operator pinned
-   meanwhile keeps its record.
-4. Nodes learn of the removal by their watches. A room that is used again meanwhile stays in the same hub
-   (`forgotten`): nodes with the old record are still right, and no two hubs have one room. The room begins a
-   new epoch there, as after a failover.
-
-A subscriber that arrives before step 2 cancels it; a later one waits until step 3 is done, some milliseconds.
-Classes with a log, pinned rooms, and rooms of ring classes are not touched.
+The protocol is in docs/protocol/control-plane.md.
 
 Invariants: per turn at most `FORGOTTEN_PER_TURN` records are removed, and leaders are asked for at most
 `LOOKED_PER_TURN` rooms. At most `IDLE_MAX` rooms are tracked as unused, each until it is used, removed, or

@@ -1,6 +1,4 @@
-"""Answers of this node to the controller, as a member and leader of hubs: which new rooms it accepts, and which
-rooms are unused.
-"""
+"""Answers to the controller as a member and leader of hubs: new rooms that it accepts, and unused rooms."""
 
 from hubsub.control.cluster import rpc
 from hubsub.control.cluster.context import Context

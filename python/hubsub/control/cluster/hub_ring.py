@@ -1,18 +1,5 @@
-"""Maps hubs to nodes by consistent hashing with bounded loads.
-
-A node has points on a circle, in proportion to its capacity. A hub goes to the node of the first point at or
-after its own position that has space. A node has space for ⌈1.25 × its share⌉ hubs. Hubs are placed in the
-order of their hashes, so the result depends on nodes and hubs alone, not on who computes it, when, or from
-which previous state. (V. Mirrokni, M. Thorup, M. Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA
-2018, arXiv:1608.01350; points by capacity: D. Karger et al., STOC 1997.)
-
-When a node joins or leaves, its own hubs move and so does the *spill*: hubs that are not at their first point
-because that node is or was full. The paper bounds the spill by a constant per hub of the node that joined or
-left, whatever the number of nodes.
-
-Leaders are placed first and never above the bound. Further members of a hub are other nodes in other zones,
-within the bound on all members as long as possible. Zones take priority over the bound, because a hub whose
-members fail together gains nothing from them.
+"""Maps hubs to nodes by consistent hashing with bounded loads (Mirrokni and others, arXiv:1608.01350).
+The protocol is in docs/protocol/control-plane.md.
 
 Invariant: the result does not depend on the order of the arguments.
 """
@@ -28,8 +15,7 @@ LOAD_MAX = 1.25
 """A node may hold this multiple of its share of hubs, rounded up."""
 
 POINTS = 64
-"""Points of a node of the lowest capacity: arcs then differ by an eighth, and the bound evens out the
-rest."""
+"""Points of a node of the lowest capacity: arcs then differ by an eighth, and the bound evens out the rest."""
 
 POINTS_MAX = 512
 """Maximum points of one node, however large its capacity."""

@@ -22,8 +22,6 @@ LOCK = "cluster.lock"
 
 
 class StoredIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of `cluster.json`."""
-
     cluster: str
     node: str
     incarnation: int
@@ -72,7 +70,6 @@ class Identity:
             raise DataDirectoryError(value=f"{self._path}: {error}") from error
 
     def close(self) -> None:
-        """Releases the directory's lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -40,7 +40,6 @@ class InitialState:
         return not self.there and not self.gone
 
     def is_late(self, now: float) -> bool:
-        """Whether the watches have missed the deadline."""
         return bool(self.there or self.gone) and now >= self.read_s + REREAD_S
 
 

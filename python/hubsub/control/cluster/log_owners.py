@@ -49,8 +49,7 @@ class LogOwners:
         return self._cluster if self._founder is None else self._founder.log
 
     def all(self) -> list[LogOwner]:
-        """All hubs of logged classes, ordered by id, including those of the founder that have no hub record
-        yet."""
+        """All hubs of logged classes, ordered by id, including those of the founder that have no hub record yet."""
         owners = {hub: self._owner(hub, stored.record) for hub, stored in self._cache.hubs.items()}
         if (founder := self._founder) is not None:
             for room_class, hubs in founder.hubs.items():
@@ -70,7 +69,6 @@ class LogOwners:
         return self._owner(hub, self._cache.hubs[hub].record)
 
     def keeps_log(self, room_class: str) -> bool:
-        """Whether the class exists and has a log."""
         stored = self._cache.classes.get(room_class)
         return stored is not None and stored.record.durability != EPHEMERAL
 

@@ -116,8 +116,7 @@ class LoggedHubs:
         )
 
     def unmovable(self) -> frozenset[int]:
-        """Hubs that no other node can lead when this process leaves: they have records here, or may have
-        some."""
+        """Hubs that no other node can lead when this process leaves: they have records here, or may have some."""
         recorded = {row.id for row in self._hubs() if row.latest > 0}
         return frozenset(recorded & self._open.keys() | self._stuck_open | self.open_errors.keys())
 

@@ -50,7 +50,6 @@ class Lookups:
         data.on_room_miss, data.on_locate = self._on_room_miss, self._on_locate
 
     async def close(self) -> None:
-        """Stops answering; cancels lookups in flight."""
         self._data.on_room_miss = self._data.on_locate = None
         await end(*self._tasks)
 

@@ -1,15 +1,9 @@
-"""Cluster membership of a node: its incarnation, its record, and the lease of both the record and a
-controller term.
+"""Cluster membership of a node: its incarnation, its record, and the lease of both the record and a controller term.
+The protocol is in docs/protocol/control-plane.md.
 
 `prepare` checks whether this process may be a node of the cluster, and issues its incarnation, which the data
 plane needs before it opens anything. `Membership` registers the process once its addresses are known, and
 keeps it registered.
-
-**A lost lease** removes the record: the other nodes end their links with this node and reassign its hubs, but
-not before `LAPSED_S` if they still hear it (`cache`). The process is the same, and only its leader lease
-decides whether it still leads. So it registers again under the *same* incarnation, as soon as it can. It
-fails only if another process has taken the name meanwhile: the later incarnation is the node then. While the
-coordinator is away no lease is lost, and the node continues without it.
 
 Invariants: an incarnation is issued once, by a commit; it is above the last one issued, above the clock in
 seconds, and above the one in the data directory. A name is taken only while it is free, or held by this
@@ -98,8 +92,7 @@ class Prepared:
 async def prepare(
     config: Config, coordinator: Coordinator, *, wall: Callable[[], float] = time.time
 ) -> Prepared:
-    """Checks whether this process may be a node, founds the cluster if there is none, and issues an
-    incarnation.
+    """Checks whether this process may be a node, founds the cluster if there is none, and issues an incarnation.
 
     Args:
         config: Of the node.

@@ -224,7 +224,6 @@ class ClusterNode:
 
     @property
     def processes(self) -> Mapping[str, int]:
-        """Incarnation of each registered node, by name."""
         return {name: stored.record.incarnation for name, stored in self._cache.nodes.items()}
 
     @property
@@ -308,7 +307,6 @@ class ClusterNode:
 
     @property
     def class_records(self) -> Mapping[str, ClassRecord]:
-        """All classes as this node knows them."""
         return {name: stored.record for name, stored in self._cache.classes.items()}
 
     def class_versions(self) -> Mapping[str, int]:

@@ -20,8 +20,7 @@ from math import exp, inf
 from hubsub.control.cluster.view import View
 
 SMOOTH_S = 5.0
-"""Time constant of the smoothing, seconds: after it, a constant load makes up about two thirds of the
-smoothed one."""
+"""Time constant of the smoothing, seconds: after it, a constant load makes up about two thirds of the smoothed one."""
 
 STALE_S = 15.0
 """Age, seconds, after which a node's load counts as unknown: the node ranks after all others."""
@@ -124,8 +123,6 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Hubs chosen for rooms."""
-
     hubs: Mapping[bytes, int]
     """Room to hub. A room that is missing found no hub that accepts it now."""
     loads: Mapping[str, NodeLoad]

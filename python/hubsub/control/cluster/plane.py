@@ -1,5 +1,4 @@
-"""Interface between the control plane and the data plane of this node's process: links, leader leases and
-routes.
+"""Interface between the control plane and the data plane of this node's process: links, leader leases and routes.
 
 The node implements `Plane` (in Rust: links, leader leases, the broker); tests use a fake. It calls back
 through `PlaneEvents`. All of it belongs to one event loop: both sides are called in it.
@@ -17,8 +16,7 @@ from hubsub.control.cluster.records import ClassRecord
 from hubsub.control.cluster.view import Claims, Peer, ProcessId, Tables
 
 RPC_BYTES_MAX = 512 << 10
-"""Bytes of one request or response: they share a link's urgent lane, with a queue of 1 MiB, with leader
-leases."""
+"""Bytes of one request or response: they share a link's urgent lane, with a queue of 1 MiB, with leader leases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +47,7 @@ class Route:
     acting_leader: ProcessId | None = None
     """Acting leader on this side of a network partition, without a leader lease; None: there is none."""
     gives_up: bool = False
-    """Whether its leader must give it up and stop asking for its lease: another one follows in the next
-    term."""
+    """Whether its leader must give it up and stop asking for its lease: another one follows in the next term."""
     revision: int = 0
     """Revision of the record."""
 
@@ -88,8 +85,7 @@ class Plane(Protocol):
         """State of its logged hubs that may be moved away."""
 
     def unmovable(self) -> Set[int]:
-        """Logged hubs that stay with this process when it leaves: they have records, or cannot be opened or
-        closed."""
+        """Logged hubs that stay with this process when it leaves: they have records, or cannot be opened or closed."""
 
     def attach(self, events: PlaneEvents) -> None:
         """Sets the callbacks; called once, before anything else."""
@@ -145,8 +141,7 @@ class Plane(Protocol):
         leader lease from then."""
 
     def alone_s(self) -> float | None:
-        """When a majority of the voters, including this process, last had no controller; None: this process
-        has one."""
+        """When a majority of the voters, including this process, last had no controller; None: this process has one."""
 
     def peers(self, controller_term: int) -> Mapping[ProcessId, Peer]:
         """A consistent snapshot of each process that was heard, including this one; `acknowledged_s` is for this

@@ -1,18 +1,5 @@
 """Runs a process as a node of a cluster: startup order and shutdown.
-
-| step | why then |
-|---|---|
-| coordinator | decides whether this process may be a node, and issues its incarnation |
-| data plane | begins its epochs with that incarnation; its listeners are bound, and accept no clients |
-| links | accept peers: those that learn of this node dial it at once |
-| registered | its addresses are known |
-| watches | the data plane knows all nodes, hubs and classes |
-| patterns, interest | no client is served before all that concerns it is held |
-| clients | accepted |
-
-Shutdown is in reverse order: hubs and the controller term go to other nodes, the name is released, links send
-a goodbye as the data plane ends, the connection to the coordinator is closed. So peers need not prove a
-death, and wait for no leader lease to end.
+The protocol is in docs/protocol/control-plane.md.
 
 Invariant: everything that was started is ended, in reverse, wherever starting failed; the error is one
 sentence with a hint.
@@ -57,8 +44,7 @@ log = structlog.get_logger("hubsub.cluster")
 
 
 class ClusterProcess:
-    """A process as a cluster node. Call `open`, `join` and `accept`, in this order, and `stop` after any of
-    them.
+    """A process as a cluster node. Call `open`, `join` and `accept`, in this order, and `stop` after any of them.
 
     Args:
         config: Of the node.
@@ -114,8 +100,7 @@ class ClusterProcess:
         return self._cluster
 
     async def open(self) -> None:
-        """Asks the coordinator whether this process may be a node, and starts its data plane; no client is
-        accepted.
+        """Asks the coordinator whether this process may be a node, and starts its data plane; no client is accepted.
 
         Raises:
             StartError, ConfigError, DataDirectoryError: the start failed; nothing is left running.
@@ -278,8 +263,7 @@ class ClusterProcess:
 
 
 def advertised(config: Config, bound: Mapping[str, str | None]) -> dict[str, str]:
-    """Maps the protocol of each active listener to the `HOST:PORT` that is advertised to clients and
-    peers."""
+    """Maps the protocol of each active listener to the `HOST:PORT` that is advertised to clients and peers."""
     addresses: dict[str, str] = {}
     for name, address in bound.items():
         if address is not None:

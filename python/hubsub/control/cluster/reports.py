@@ -93,7 +93,6 @@ class Reports:
             await wait_set(self._claim_news, LOAD_S)
 
     def note_claim(self, node: str, claim: rpc.Claim) -> None:
-        """Stores the claims of a node."""
         stored = self._cache.nodes.get(node)
         if stored is not None and stored.record.incarnation == claim.incarnation:
             known = self._controller.claims
@@ -107,7 +106,6 @@ class Reports:
             self._controller.wake()
 
     def note_load(self, node: str, load: Load) -> None:
-        """Stores the load of a node."""
         if node in self._cache.nodes:
             now, before = self._ctx.clock(), self._loads.get(node)
             fresh = NodeLoad(load=load, at_s=now, added=0.0 if before is None else before.added)

@@ -27,8 +27,6 @@ BYTES_LIMIT: Final = "room_records_bytes_max"
 
 @dataclass(frozen=True, slots=True)
 class RecordLimits:
-    """Limits of room records."""
-
     class_rooms_max: int
     bytes_max: int
 
@@ -82,12 +80,10 @@ class RoomRecords:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Rooms with a record, by class."""
         return {name: buckets.count for name, buckets in self._cache.rooms.items()}
 
     @property
     def size(self) -> int:
-        """Bytes of all room records."""
         return sum(buckets.bytes for buckets in self._cache.rooms.values())
 
     def fitting(self, room_class: str, names: Sequence[bytes]) -> tuple[int, str | None]:

@@ -264,8 +264,7 @@ class RoomWriter:
         expect: Mapping[str, int],
         revision: int,
     ) -> None:
-        """Removes the records of rooms, except those that are pinned or elsewhere by now; checks before each
-        attempt.
+        """Removes the records of rooms, except those that are pinned or elsewhere by now; checks before each attempt.
 
         Raises:
             CoordinatorUnknownError: some may be removed later.
@@ -304,8 +303,7 @@ class RoomWriter:
 
 
 def found_in(buckets: Buckets, room: bytes) -> Room | None:
-    """Returns a room's record. Raises `NoControllerError`, which callers retry, while a part of a split is
-    missing."""
+    """Returns a room's record. Raises `NoControllerError`, which callers retry, while a part of a split is missing."""
     try:
         return buckets.find(room)
     except NotKnown:
@@ -313,8 +311,7 @@ def found_in(buckets: Buckets, room: bytes) -> Room | None:
 
 
 def _look_up(buckets: Buckets, rooms: Iterable[bytes]) -> tuple[dict[bytes, int], list[bytes]]:
-    """Returns hubs of rooms that have a record, and rooms without one. The caller asks again for a room in
-    neither."""
+    """Returns hubs of rooms that have a record, and rooms without one. The caller asks again for a room in neither."""
     found, absent = dict[bytes, int](), list[bytes]()
     for room in rooms:
         with suppress(NotKnown):

@@ -1,5 +1,4 @@
-"""Requests between control planes over links: one request, one response, MessagePack with the type name
-first.
+"""Requests between control planes over links: one request, one response, MessagePack with the type name first.
 
 An older version answers a request that it does not know with `ErrorResponse`. So does a node that cannot serve
 a request now; the sender retries or returns an error to its client. All requests are idempotent.
@@ -72,8 +71,7 @@ class Forget(Message, frozen=True):
     term: int
     rooms: tuple[bytes, ...]
     gives_up: bool
-    """Whether the leader stops serving the unused rooms. From then on it asks the controller for their
-    hubs."""
+    """Whether the leader stops serving the unused rooms. From then on it asks the controller for their hubs."""
 
 
 class Unused(Message, frozen=True):

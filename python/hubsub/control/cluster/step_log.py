@@ -49,8 +49,7 @@ class StepLog:
             self._moves += [step for step in steps if step.why in MOVES]
 
     def flush(self, is_end: bool = False) -> None:
-        """Logs the collected moves if their period is over, or at the end of the controller term. Called
-        every turn."""
+        """Logs the collected moves if their period is over, or at the end of the controller term. Called every turn."""
         if not self._moves or not (is_end or self._clock() - self._since_s >= MOVES_S):
             return
         moves, self._moves = self._moves, []

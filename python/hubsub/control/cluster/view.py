@@ -1,23 +1,9 @@
-"""The controller's view at one moment: state from its watches, its links, and the leader leases that it
-grants.
+"""The controller's view at one moment: state from its watches, its links, and the leader leases that it grants.
+The protocol is in docs/protocol/control-plane.md.
 
 State from a watch is a `Stored`: a record and the revision of its key. State from a link is a `Peer`. Processes
 are named by node and incarnation, because a restarted process has no state of its predecessor. Times are
 seconds of the monotonic clock of the controller's node.
-
-**Leader leases.** A node may lead ephemeral hubs until the deadline of its leader lease: the time, on its own
-clock, before it requested the lease, plus `Timing.lease_s`. Every node requests one from the controller's node
-over the link, with or without hubs, and names the hubs and terms that it wants to lead, its *claim*. While
-the controller term runs, it gets the part of the claim that is in the *table* that the controller set for
-this process, and leads only that from then on. It has given up what it led and no longer gets; what it did
-not lead yet it may claim again, because its watch may have been ahead. So a grant needs no Python, and
-leadership of a hub that is removed from the table ends with the last lease.
-
-**Acknowledging a controller.** A heartbeat names the controller term that its sender acknowledges (none if it
-hears no controller), and a number that changes each time that it begins to acknowledge one. `Peer.acknowledged_s`
-is when the controller's node first heard that number; `Peer.acknowledged_until_s` is when the last ping was sent
-that was answered with it. A process that was heard recently need not acknowledge now: it may have stopped since,
-and have helped a leader to prolong its lease.
 
 Invariant: tables and `lease_until_s` are read together: no grant happens in between.
 """
@@ -120,14 +106,12 @@ class Peer:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is known to have ended."""
         return self.dead_s is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """State of the logged hubs that a process leads, as it reports it; see
-    docs/adr/0016-empty-hubs-are-dealt.md."""
+    """State of the logged hubs that a process leads, as it reports it; see docs/adr/0016-empty-hubs-are-dealt.md."""
 
     empty: frozenset[int] = frozenset()
     """Hubs that had no record when it reported."""
@@ -149,8 +133,7 @@ class View:
     timing: Timing
     """The same in the whole cluster."""
     elected_s: float
-    """When this node learned of its election. Leases of the previous controller may run for one more lease
-    duration."""
+    """When this node learned of its election. Leases of the previous controller may run for one more lease duration."""
     nodes: Mapping[str, Stored[NodeRecord]] = field(default_factory=dict)
     classes: Mapping[str, ClassRecord] = field(default_factory=dict)
     hubs: Mapping[int, Stored[HubRecord]] = field(default_factory=dict)
@@ -162,8 +145,7 @@ class View:
     peers: Mapping[ProcessId, Peer] = field(default_factory=dict)
     """All processes that were heard since the controller's node started, including its own."""
     tables: Tables = field(default_factory=dict)
-    """Leases that the controller's node may grant: by the current tables, and by those that are being passed
-    to it."""
+    """Leases that the controller's node may grant: by the current tables, and by those that are being passed to it."""
     claims: Mapping[ProcessId, Claims] = field(default_factory=dict)
     """Latest claims of each process."""
     replacing: frozenset[HubTerm] = frozenset()
@@ -172,7 +154,6 @@ class View:
 
     @property
     def me(self) -> str:
-        """Name of the controller's node."""
         return self.controller.record.node
 
     def peer(self, name: str) -> Peer | None:

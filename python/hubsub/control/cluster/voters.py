@@ -1,27 +1,6 @@
-"""The voters: a controller must hear a majority of them before it replaces any leader.
-
-A node that hears no controller may prolong its own leader lease while it hears a majority that has no
-controller either: then no controller can have been elected that replaces it. This holds only if its majority
-and the controller's share a node. So both count the same set, and the set must not shrink when nodes fall
-silent: *registered* nodes expire with their coordinator leases, and the nodes left on the coordinator's side
-of a partition would be a majority of themselves. Therefore the set is a record, `meta/voters`, and it changes
-like the members of a Raft cluster, by joint consensus (Ongaro, Ousterhout: In Search of an Understandable
-Consensus Algorithm, 2014, section 6): while the record has a `before`, both sets count, on both sides.
-
-For the same reason election alone is not enough. Just before they heard of the new controller, a leader's
-majority may have confirmed to it that they have none. So a new controller waits for one leader lease from
-when a majority acknowledges it, not from its election: `settled_s`. And a majority that was heard recently
-need not acknowledge it now: a decision based on time alone needs a majority that is known, by round trips, to
-have acknowledged until then: `is_proved`.
-
-While a change is in progress, nodes that join or leave change the record again, with the same `before`: each
-of these changes needs a majority of `before`, so any two of them share a node.
-
-**Dead nodes** cannot help a leader to prolong its lease. So in `before` a process that is proved dead counts
-as acknowledging, from when the death was known: otherwise a founder that dies while its first nodes become
-voters would end failover. It counts as long as its own node record remains. The next process of its name has
-no link before it has replaced that record, and a write that relies on a death expects the record unchanged.
-Of the new voters a majority has to be alive.
+"""The voters: a controller must hear a majority of them before it replaces any leader. They change by joint
+consensus (Ongaro, Ousterhout: In Search of an Understandable Consensus Algorithm, 2014, section 6).
+The protocol is in docs/protocol/control-plane.md.
 
 Invariants: a leader lease that is held relies on the voters of the record or on its `before`. A node whose
 voters are older than those its leader lease was granted with does not prolong it by itself.
@@ -116,8 +95,7 @@ def is_proved(view: View, ends_s: float) -> bool:
 def dead_nodes(
     nodes: Mapping[str, Stored[NodeRecord]], peers: Mapping[ProcessId, Peer]
 ) -> Mapping[str, float]:
-    """The registered nodes whose process is dead, with the time when that became known; at most
-    `GONE_MAX`."""
+    """The registered nodes whose process is dead, with the time when that became known; at most `GONE_MAX`."""
     latest = _latest(peers)
     found = {
         name: peer.dead_s

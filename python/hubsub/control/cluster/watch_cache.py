@@ -1,18 +1,11 @@
 """Watch cache of one node: merges one watch per directory, and passes the state to the data plane.
-
-Every node follows all of it, including room records. So a room is found without a request, even while the
-coordinator is away, and a newly elected controller has the state that it needs. A million rooms take about 30
-MB (see `buckets`).
+The protocol is in docs/protocol/control-plane.md.
 
 Invariants: nothing here gets older; a broken watch changes nothing until it delivers the whole directory
 again. Changes that arrive together are passed to the data plane once, a class before its hubs and a hub
 before the rooms placed in it, whatever arrived first. For rooms, only those whose hub or pin has changed are
 passed, with their hub at that moment. Nothing is passed before every directory was delivered whole: an
 incomplete roster or routing table would end healthy links and leaderships.
-
-**An expired registration** counts for at most `LAPSED_S` more, while its process is heard and was not
-draining. When the coordinator comes back after an outage that was longer than its leases, it drops all
-registrations, and each node registers again in its own time.
 """
 
 import asyncio

@@ -97,9 +97,7 @@ class Archive:
         self.at("committed")
 
     def begun(self) -> None:
-        """Reports the archived offsets at the start of a run, without the last batch, which Spark may run
-        again.
-        """
+        """Reports the archived offsets at the start of a run, without the last batch, which Spark may run again."""
         state = open_table(self.target, self.table_format).state()
         last = state.batches.get(self.application)
         again = {} if last is None else {hub: first for hub, (first, _) in last.ranges.items()}

@@ -1,5 +1,4 @@
-"""A Delta table: executors write its files, the driver commits them as one transaction of (application,
-batch).
+"""A Delta table: executors write its files, the driver commits them as one transaction of (application, batch).
 
 No JVM package is needed: delta-rs writes the log. Each commit has the state as its metadata under `hubsub`.
 Other programs may optimise and vacuum the table; their commits are skipped.
@@ -43,15 +42,12 @@ class DeltaArchive:
 
     @property
     def uri(self) -> str:
-        """Its root, in Spark's form."""
         return self.store.uri
 
     def state(self) -> State:
-        """State of the table's latest version."""
         return self._state(self._open())
 
     def contents(self) -> tuple[State, list[DataFile]]:
-        """State and files of the table's latest version."""
         table = self._open()
         return self._state(table), _files(table)
 
@@ -64,7 +60,6 @@ class DeltaArchive:
         log: str | None = None,
         selection: Mapping[str, str] | None = None,
     ) -> None:
-        """Commits a batch; see `Table.append`."""
         from deltalake import Transaction
 
         transaction = Transaction(f"hubsub:{application}", batch)
@@ -77,7 +72,6 @@ class DeltaArchive:
         self._commit(change)
 
     def replace(self, old: Iterable[DataFile], new: Iterable[DataFile]) -> None:
-        """Commits the same records in other files."""
         from deltalake.transaction import RemoveAction
 
         old, added = list(old), [_add(file, False) for file in new]
@@ -93,9 +87,7 @@ class DeltaArchive:
         self._commit(change)
 
     def sweep(self, older_than_s: float) -> int:
-        """Removes files that left the table this long ago, in whole hours, and files that no commit ever
-        named.
-        """
+        """Removes files that left the table this long ago, in whole hours, and files that no commit ever named."""
         table = self._open()
         if table is None:
             return 0

@@ -87,8 +87,6 @@ def _task(batches: Iterator["pa.RecordBatch"], store: Store, batch: int) -> Iter
 
 
 class _Day:
-    """The file of one day."""
-
     def __init__(self, number: int, store: Store, batch: int) -> None:
         self.date = str(date(1970, 1, 1) + timedelta(days=number))
         self.path = f"date={self.date}/batch_id={batch}/part-{uuid.uuid4().hex}.parquet"

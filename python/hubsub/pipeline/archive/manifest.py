@@ -43,15 +43,12 @@ class ManifestTable:
 
     @property
     def uri(self) -> str:
-        """Its root, in Spark's form."""
         return self.store.uri
 
     def state(self) -> State:
-        """State after the last commit."""
         return self._last()[1]
 
     def contents(self) -> tuple[State, list[DataFile]]:
-        """State and files after the last commit."""
         return self._contents()
 
     def _contents(self, last: int | None = None) -> tuple[State, list[DataFile]]:
@@ -81,12 +78,10 @@ class ManifestTable:
         log: str | None = None,
         selection: Mapping[str, str] | None = None,
     ) -> None:
-        """Commits a batch; see `Table.append`."""
         files = list(files)
         self._commit(lambda state: (state.with_batch(application, batch, ranges, log, selection), files, []))
 
     def replace(self, old: Iterable[DataFile], new: Iterable[DataFile]) -> None:
-        """Commits the same records in other files."""
         paths, new = [file.path for file in old], list(new)
 
         def change(state: State) -> tuple[State, Iterable[DataFile], list[str]]:

@@ -115,9 +115,7 @@ class Store:
 
     @contextmanager
     def writer(self, path: str) -> Iterator[Any]:
-        """A file to write; closed and, on a local disk, synced when the block ends. A failed block leaves
-        none.
-        """
+        """A file to write; closed and, on a local disk, synced when the block ends. A failed block leaves none."""
         fs, root = self._open()
         target = f"{root}/{path}"
         if self._scheme in ("file", "hdfs"):

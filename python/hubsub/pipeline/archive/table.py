@@ -109,9 +109,7 @@ class State:
             raise OtherLogError("the archive is of another log", f"{self.log}, the servers have {log}", hint)
 
     def check_selection(self, selection: Mapping[str, str] | None) -> None:
-        """Raises ArchiveMismatchError if both are known and differ: offsets would skip records of other
-        rooms.
-        """
+        """Raises ArchiveMismatchError if both are known and differ: offsets would skip records of other rooms."""
         if selection is not None and self.selection is not None and dict(selection) != dict(self.selection):
             was, asked = (
                 ", ".join(f"{name} {value}" for name, value in sorted(some.items())) or "all rooms"
@@ -132,7 +130,6 @@ class State:
 
     @classmethod
     def decode(cls, fields: Mapping[str, Any]) -> "State":
-        """Reads the result of `encode`."""
         batches = {
             name: Batch(b["batch"], {int(hub): (first, last) for hub, (first, last) in b["ranges"].items()})
             for name, b in fields["batches"].items()

@@ -1,5 +1,4 @@
-"""Plans a replay: which records of an archive are published together, and in which order. Without clock and
-I/O.
+"""Plans a replay: which records of an archive are published together, and in which order. Without clock and I/O.
 
 A replay goes through the archive in the order of time, in spans of it. A *window* is read and sorted
 together; a *slice* of it is published together, as one batch of the sink.

@@ -71,7 +71,6 @@ class Archived:
 
     @property
     def rows(self) -> int:
-        """Number of records to replay."""
         return sum(count for count, _ in self._days.values())
 
     @property
@@ -115,7 +114,6 @@ class Archived:
                 yield replace(span, begin_us=max(span.begin_us, begin_us))
 
     def between(self, begin_us: int, end_us: int) -> "DataFrame":
-        """Records of a span of time."""
         dates = _date(begin_us), _date(end_us - 1)
         files = [file for file in self._files if dates[0] <= file.date <= dates[1]]
         return between(self._rows(files), begin_us, end_us)

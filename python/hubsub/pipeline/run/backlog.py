@@ -1,5 +1,4 @@
-"""Watermarks that wait for the backlog: a job's results for the past do not depend on the size of its
-batches.
+"""Watermarks that wait for the backlog: a job's results for the past do not depend on the size of its batches.
 
 A watermark follows the latest event of all rooms. In a backlog that is read in several batches, a room whose
 events are older than another's by more than the watermark's delay would lose them, although only the reading

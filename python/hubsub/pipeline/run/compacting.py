@@ -77,9 +77,7 @@ def _end(ending: Ending) -> None:
 
 
 def _until(ending: Ending, interrupt: Callable[[], object], work: Callable[[], _T]) -> _T | None:
-    """Does work in a thread, so that signals are handled while Spark is busy; None if one came before it was
-    done.
-    """
+    """Does work in a thread, so that signals are handled while Spark is busy; None if one came before it was done."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         while not wait([future], POLL_S).done:

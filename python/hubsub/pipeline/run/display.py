@@ -7,7 +7,6 @@ each step. A table is printed in full into a pipe.
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from hubsub.pipeline.run.tally import Tally
@@ -53,9 +52,7 @@ class Progress:
             self._rich.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -65,7 +62,6 @@ class Progress:
             self._rich = None
 
     def write(self, text: str) -> None:
-        """Prints a line beside the progress."""
         if self._rich is not None:
             self._rich.console.print(text, markup=False, highlight=False)
         else:

@@ -52,9 +52,7 @@ def is_late_worker(error: BaseException) -> bool:
 
 
 def _sentence(text: str) -> str:
-    """The first meaningful line, without the names of classes; if it has Python traces, the last of their
-    messages.
-    """
+    """The first meaningful line, without the names of classes; if it has Python traces, the last of their messages."""
     workers = _PYTHON.findall(f"{text}\n")
     if workers:
         return _NOISE.sub("", workers[-1])[:WORDS_MAX].strip()

@@ -47,7 +47,6 @@ class Timing:
     timeout: timedelta = timedelta(minutes=30)
 
     def options(self, *names: str) -> dict[str, str]:
-        """The named settings, for a lineage."""
         values = {
             "event-time": self.event_time or "",
             "window": interval(self.window),
@@ -98,8 +97,7 @@ def query_name(settings: Settings, query: str) -> str:
 def activity_job(
     spark: "SparkSession", settings: Settings, timing: Timing, publish: bool = True
 ) -> tuple[Sequence[Output], Results]:
-    """Activity of rooms by window, as a table and, with `publish`, as messages to `$stats/room/ROOM`, one per
-    row.
+    """Activity of rooms by window, as a table and, with `publish`, as messages to `$stats/room/ROOM`, one per row.
 
     A bounded run outputs windows as they are (update mode): a later run has later versions of those that
     continue. An endless run outputs each window once, when nothing more can come into it.
@@ -180,9 +178,7 @@ def sessions_job(
 
 @dataclass
 class ArchiveReporter:
-    """Reports to nodes what the archive has committed, as retention may wait for it. Failures do not stop the
-    job.
-    """
+    """Reports to nodes what the archive has committed, as retention may wait for it. Failures do not stop the job."""
 
     access: Access
     query: str

@@ -175,9 +175,7 @@ def _by_room(points: Iterable[Point]) -> dict[str, dict[datetime, int]]:
 
 
 def _name(room: str) -> str:
-    """A room's name for matplotlib: shortened, with `$` escaped, and without a leading `_`, which would hide
-    a label.
-    """
+    """A room's name for matplotlib: shortened, `$` escaped, without a leading `_`, which would hide a label."""
     short = room if len(room) <= NAME_MAX else f"{room[: NAME_MAX // 2]}…{room[-NAME_MAX // 2 + 1 :]}"
     return (" " if short.startswith("_") else "") + short.replace("$", r"\$")
 

@@ -37,9 +37,7 @@ SLICE_S = 1.0
 """Length of a slice in the replay's time, and so how early a record may come."""
 SLICE_ROWS_MAX = 250_000
 SLICE_BYTES_MAX = 128 << 20
-"""Bytes of topics and payloads, so that a node has space for the stages of several replays
-(`stage_bytes_max`).
-"""
+"""Bytes of topics and payloads, so that a node has space for the stages of several replays (`stage_bytes_max`)."""
 AHEAD = 2
 """Slices that are staged, or being staged, while one is moved."""
 PUBLISH_S = 2.0
@@ -94,7 +92,6 @@ class Replay:
         return piece.before / self.rate if self.rate else 0.0
 
     def bounds(self, origin_us: int) -> Bounds:
-        """Limits of a slice."""
         if self.rate is None:
             grid = (origin_us, max(1, round(SLICE_S * 1e6 * self.factor)))
             return Bounds(rows=SLICE_ROWS_MAX, bytes=SLICE_BYTES_MAX, grid=grid)
@@ -165,9 +162,7 @@ def replay(
 
 
 def _warn_of_the_unkept(source: Archived, prefix: str, access: Access, progress: Progress) -> None:
-    """Warns if replayed records go to rooms without a log. The first and last topic of each hub represent its
-    class.
-    """
+    """Warns if replayed records go to rooms without a log. The first and last topic of each hub represent its class."""
     with Wire(access) as wire:
         classes = wire.listing((prefix + topic).replace(",", "%2C") for topic in source.topics).ephemeral
     if classes:

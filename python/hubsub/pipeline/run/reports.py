@@ -96,7 +96,6 @@ def top(
 
 
 def reasons(letters: "DataFrame") -> list[dict[str, Any]]:
-    """Number of unreadable records, by reason."""
     from pyspark.sql import functions as sf
 
     rows = letters.groupBy("reason").agg(sf.count("*").alias("records")).orderBy(sf.desc("records"), "reason")

@@ -1,5 +1,4 @@
-"""A job's result: a table of Parquet files, with a directory per batch; of each row the latest version
-counts.
+"""A job's result: a table of Parquet files, with a directory per batch; of each row the latest version counts.
 
 It is written from `foreachBatch`, also in a process of Spark Connect's server, so it holds plain values only.
 A repeated batch overwrites its earlier files: with the same rows the table is the same.
@@ -39,7 +38,6 @@ class Results:
             rows.unpersist()
 
     def write(self, rows: "DataFrame", batch: int) -> None:
-        """Writes a batch that has rows."""
         rows.coalesce(1).write.mode("overwrite").parquet(f"{self.uri}/{BATCH}={batch}")
 
     def read(self, spark: "SparkSession") -> "DataFrame | None":

@@ -1,5 +1,4 @@
-"""Starts a job's queries, shows their progress, and ends them: when everything is read, on a signal, or on an
-error.
+"""Starts a job's queries, shows their progress, and ends them: when everything is read, on a signal, or on an error.
 
 Invariants: queries are always stopped before `run` returns, and a session started by `session` before that
 block ends. A stop may interrupt a batch; Spark repeats it the next time, which the consumers of batches
@@ -83,8 +82,7 @@ class Stopped(BaseException):
 
 
 class Ending:
-    """Handles SIGINT and SIGTERM in its block: within `gently` they are recorded, elsewhere they raise
-    `Stopped`.
+    """Handles SIGINT and SIGTERM in its block: within `gently` they are recorded, elsewhere they raise `Stopped`.
 
     Args:
         write: Called at once with a message after a signal.
@@ -108,9 +106,7 @@ class Ending:
             signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Installs the signal handlers; again, if Spark has replaced one meanwhile. Ignored signals stay
-        ignored, as with nohup.
-        """
+        """Installs the signal handlers, again where Spark replaced one. Signals ignored at the start stay ignored."""
         for number in (signal.SIGINT, signal.SIGTERM):
             before = signal.getsignal(number)
             if before != signal.SIG_IGN and before != self._hear:

@@ -21,8 +21,6 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of one run of one job."""
-
     job: str
     servers: str = SERVER_DEFAULT
     subscribe: str | None = None

@@ -38,8 +38,6 @@ class Slice:
 
 
 class SliceLog:
-    """The slices of a checkpoint."""
-
     def __init__(self, checkpoint: Store) -> None:
         self._store = checkpoint
         self.done = self._last(DONE)

@@ -82,9 +82,7 @@ def sessions(moves: "DataFrame", timeout: timedelta = TIMEOUT, now: datetime | N
 
 
 def _counted(rows: "DataFrame", limit: "Column") -> "DataFrame":
-    """Adds `_in`: the number of the user's refs in the room after each row; a silence above the limit removes
-    all.
-    """
+    """Adds `_in`: the number of the user's refs in the room after each row; a silence above the limit removes all."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 

@@ -38,9 +38,7 @@ FIELDS = {
 KINDS = ("join", "leave", "message", "action")
 
 ORDER = ("timestamp", "epoch", "seq")
-"""The order of a room's records: its seqs, and its epochs by their times, for epochs compare for equality
-only.
-"""
+"""The order of a room's records: its seqs, and its epochs by their times, for epochs compare for equality only."""
 
 
 def moves(events: "DataFrame") -> "DataFrame":

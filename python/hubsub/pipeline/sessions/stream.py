@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 STATE = "start_us bigint, last_us bigint, messages bigint, opened_by string, refs array<string>"
 """State of a user; `refs` are in the room."""
 GONE = ""
-"""Replaces `opened_by` after the user has left. Kept for one time-out, so that times do not go back after a
-leave either.
-"""
+"""Replaces `opened_by` after the user has left; kept for one time-out, so that times do not go back."""
 OUTPUT = (
     "room string, user string, start_us bigint, end_us bigint, last_seen_us bigint, duration_s double, "
     "messages bigint, opened_by string, closed_by string"
