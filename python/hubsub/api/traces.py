@@ -17,12 +17,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hubsub.api.answers import json_answer
-from hubsub.api.everywhere import Everywhere
-from hubsub.api.others import Reply
+from hubsub.api.others import ONLY, Call, Reply, encode, reply_of
 from hubsub.api.params import check_length, name, optional_number, path_id
+from hubsub.api.reach import UNREACHABLE
 from hubsub.api.routes import Param, Routes
 from hubsub.api.state import State
-from hubsub.errors import BadRequestError, TooManyTracesError
+from hubsub.errors import BadRequestError, HubSubError, TooManyTracesError
 from hubsub.names import text_of
 
 RECORDS_MAX = 100
@@ -106,13 +106,13 @@ def join(parts: Iterable[Part], records: int) -> list[TracedRecord]:
     return sorted(whole, key=lambda record: [int(n) for n in record.position.split("-")])[:records]
 
 
-class _Trace:
+class _Everywhere:
     """A trace on all nodes, under one number."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._number = secrets.randbits(63)
-        self.nodes = Everywhere(state)
+        self.missing: set[str] = set()
 
     async def start(self, topic: bytes, records: int, ms: int) -> None:
         """Starts it on all nodes, and then opens it for publishes.
@@ -128,7 +128,7 @@ class _Trace:
                 if reply.status == TooManyTracesError.status:
                     raise TooManyTracesError(value=node)
                 if reply.status >= 400:
-                    self.nodes.missing.add(node)
+                    self.missing.add(node)
 
     async def parts(self) -> list[Part]:
         own, replies = await asyncio.gather(_parts(self._state, self._number), self._ask("GET"))
@@ -141,10 +141,25 @@ class _Trace:
         await asyncio.gather(self._state.node.trace_end(self._number), self._ask("DELETE"))
 
     async def _ask(self, method: str, query: str = "") -> dict[str, Reply]:
-        return await self.nodes.ask(method, f"/v1/traces/{self._number}", query)
+        others = self._state.others
+        if others is None:
+            return {}
+        call = encode(Call(method, f"/v1/traces/{self._number}", f"{query}&{ONLY}" if query else ONLY))
+        names = sorted(others.names())
+        answers = await asyncio.gather(*(others.ask(name, call) for name in names), return_exceptions=True)
+        replies = {}
+        for node, answer in zip(names, answers, strict=True):
+            if isinstance(answer, bytes):
+                replies[node] = reply_of(answer)
+            elif isinstance(answer, HubSubError):
+                self.missing.add(node)
+            else:
+                raise answer
+        return replies
 
 
 async def _parts(state: State, trace: int) -> Parts:
+    """This node's part of a trace."""
     names = {peer["id"]: peer["node"] for peer in state.node.link_peers()}
     records: dict[str, Part] = {}
     for step in await state.node.trace_steps(trace):
@@ -152,11 +167,13 @@ async def _parts(state: State, trace: int) -> Parts:
         part = records.setdefault(position, Part(position=position, steps=[]))
         part.steps.append(
             Step(
-                **{
-                    field: getattr(step, field) for field in ("at_us", "shard", "kind", "count", "peer_shard")
-                },
+                at_us=step.at_us,
                 node=state.node.name,
+                shard=step.shard,
+                kind=step.kind,
+                count=step.count,
                 peer_node=None if step.peer_node is None else names.get(step.peer_node, "?"),
+                peer_shard=step.peer_shard,
             )
         )
     return Parts(records=list(records.values()))
@@ -190,7 +207,7 @@ async def show_trace(state: State, request: Request) -> Response:
     topic = _topic(state, request)
     records = optional_number(request, "records", 1, RECORDS_MAX) or 10
     wait_ms = optional_number(request, "wait_ms", 1, WAIT_MS_MAX) or 10_000
-    trace, loop = _Trace(state), asyncio.get_running_loop()
+    trace, loop = _Everywhere(state), asyncio.get_running_loop()
     until = loop.time() + wait_ms / 1_000
     try:
         await trace.start(topic, records * SLACK, wait_ms)
@@ -204,7 +221,8 @@ async def show_trace(state: State, request: Request) -> Response:
         joined = join(await trace.parts(), records)
     finally:
         await asyncio.shield(trace.end())
-    return json_answer(Trace(topic=text_of(topic), records=joined), headers=trace.nodes.headers)
+    headers = {UNREACHABLE: ", ".join(sorted(trace.missing))} if trace.missing else None
+    return json_answer(Trace(topic=text_of(topic), records=joined), headers=headers)
 
 
 @routes(
