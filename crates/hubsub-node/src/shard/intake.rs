@@ -160,9 +160,7 @@ impl Shard {
         let Some(conn) = self.ctx.io.conns.get(key) else { return input.len() };
         match conn.session {
             Session::Redis(_) => self.execute_redis(key, input, decoder),
-            Session::Mqtt(..) => self.execute_each(key, input, |ctx, input| {
-                (!input.is_empty()).then(|| mqtt::execute(ctx, key, input)).flatten()
-            }),
+            Session::Mqtt(..) => self.execute_each(key, input, |ctx, input| mqtt::execute(ctx, key, input)),
             Session::Phoenix(..) => {
                 self.execute_each(key, input, |ctx, input| phoenix::execute(ctx, key, input))
             }
@@ -220,7 +218,8 @@ impl Shard {
     }
 
     /// Executes packets, frames or requests: `one` executes the first of its input and returns its length, or `None`
-    /// if it is incomplete or has to wait. A browser's message may wait with no input after it.
+    /// if it is incomplete or has to wait. Empty input is executed, too: a browser's message may wait with no input
+    /// after it.
     fn execute_each(
         &mut self,
         key: ConnKey,
@@ -228,8 +227,9 @@ impl Shard {
         one: impl Fn(&mut Ctx, &mut [u8]) -> Option<usize>,
     ) -> usize {
         let mut used = 0;
-        while let Some(len) = one(&mut self.ctx, &mut input[used..]) {
-            used += len;
+        loop {
+            let len = one(&mut self.ctx, &mut input[used..]);
+            used += len.unwrap_or_default();
             if self.ctx.io.turn_bytes() > TURN_BYTES {
                 super::turn::flush(&mut self.ctx);
             }
@@ -237,13 +237,13 @@ impl Shard {
                 return input.len();
             }
             if must_pause(&self.ctx.io, key) {
-                break;
+                self.pause(key);
+                return used;
+            }
+            if len.is_none() || (used == input.len() && !input.is_empty()) {
+                return used;
             }
         }
-        if must_pause(&self.ctx.io, key) {
-            self.pause(key);
-        }
-        used
     }
 
     fn pause(&mut self, key: ConnKey) {

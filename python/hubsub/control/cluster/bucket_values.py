@@ -111,8 +111,7 @@ def split(start: int, depth: int, rooms: Rooms) -> Mapping[int, bytes]:
 
 
 def summary_of(key: str, value: bytes) -> tuple[int, int, Collection[bytes]]:
-    """Returns a bucket's depth, its number of rooms, and its pinned rooms; the fast path is for buckets
-    without pins."""
+    """Returns a bucket's depth, number of rooms, and pinned rooms; the fast path is for buckets without pins."""
     try:
         plain = _plain_decoder.decode(value)
     except msgspec.MsgspecError:

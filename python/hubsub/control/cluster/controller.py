@@ -47,8 +47,7 @@ PAUSE_S: Final = 0.01
 """Minimum interval between turns."""
 
 STOP_S: Final = 0.2
-"""A controller stops granting and committing this long before its lease's deadline: a turn that began is over
-by then."""
+"""A controller stops granting and committing this long before its lease ends: a turn that began is over by then."""
 
 LATE_S: Final = 0.5
 """Extra delay of the candidacy of a node that hears no majority."""
@@ -144,8 +143,7 @@ class Controller:
 
     @property
     def revision(self) -> int | None:
-        """Revision of `controller` that each write expects; None: this node is not the controller, or cannot
-        act now."""
+        """Revision of `controller` that each write expects; None: this node is not the controller, or cannot act."""
         term = self._term
         if term is None or term.initial is None or not self._may_act(term):
             return None

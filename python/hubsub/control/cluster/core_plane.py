@@ -109,8 +109,7 @@ class CorePlane:
         return self._hubs.unmovable()
 
     async def ready(self) -> None:
-        """Waits until this process holds all patterns and all interest that concerns it, and every room can
-        be routed."""
+        """Waits until this process holds all patterns and interest that concern it, and every room can be routed."""
         self._check_ready()
         await self._ready.wait()
 

@@ -92,8 +92,7 @@ class Idle:
         return due
 
     def end_round(self) -> None:
-        """Ends a round, after all rooms that may be forgotten were checked. Rooms that were not among them
-        are dropped."""
+        """Ends a round, after all rooms that may be forgotten were checked. Rooms not among them are dropped."""
         self._before, self._since = self._since, {}
 
     def drop(self, keys: Iterable[Key]) -> None:

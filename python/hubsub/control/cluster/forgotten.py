@@ -50,8 +50,7 @@ class Forgotten:
                 del self._rooms[key]
 
     def hub_of(self, room_class: str, room: bytes) -> int | None:
-        """Returns the hub that a room had, if its record was removed less than `LINGER_S` ago; for rooms
-        without a record."""
+        """Returns the hub that a room without a record had, if its record was removed less than `LINGER_S` ago."""
         hub, at_s = self._rooms.get((room_class, room), (None, 0.0))
         return hub if hub is not None and self._clock() < at_s + LINGER_S else None
 

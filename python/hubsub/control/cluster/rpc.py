@@ -24,8 +24,7 @@ class Assign(Message, frozen=True):
 
 
 class Assigned(Message, frozen=True):
-    """Response to `Assign`. The controller does not know a room yet that is in neither mapping: the sender
-    asks again."""
+    """Response to `Assign`. A room in neither mapping is not known to the controller yet: the sender asks again."""
 
     hubs: Mapping[bytes, int]
     refused: Mapping[bytes, str]
@@ -84,8 +83,7 @@ class Move(Message, frozen=True):
     room_class: str
     room: bytes
     to: str | None
-    """A hub by its name or id, or a node: one of the hubs that it leads. None: the hub that the ring of its
-    class selects."""
+    """A hub by name or id, or a node: one of the hubs it leads. None: the hub that the ring of its class selects."""
 
 
 class Moved(Message, frozen=True):

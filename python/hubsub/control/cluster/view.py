@@ -171,8 +171,7 @@ class View:
         )
 
     def spread_places(self) -> frozenset[Place]:
-        """Nodes that the hubs are spread over. Includes nodes that are briefly silent, or each silence would
-        move hubs."""
+        """Nodes that the hubs are spread over, with those briefly silent: else each silence would move hubs."""
         return frozenset(
             _place(name, stored.record)
             for name, stored in self.nodes.items()

@@ -117,8 +117,7 @@ class WatchCache:
         self._news: set[str] = set()
         """Directories with changes that the plane has not received."""
         self._changed_rooms: dict[str, set[bytes]] = {}
-        """By class, rooms whose change the plane has not received, for example because their hub is not known
-        here yet."""
+        """By class, rooms whose change the plane has not received, e.g. because their hub is not known here yet."""
         self._publisher: asyncio.Task[None] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         for directory in KINDS:
