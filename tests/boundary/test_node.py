@@ -244,9 +244,14 @@ def test_an_mqtt_client_is_found_and_closed_by_its_client_id(make_node: Callable
 def test_every_number_of_a_client_can_be_sorted_by(node: Node) -> None:
     document = ask(node, "GET", "/v1/openapi.json")[1]
     (sort,) = [p for p in document["paths"]["/v1/clients"]["get"]["parameters"] if p["name"] == "sort"]
-    with BlockingClient(node.redis_url):
+    with BlockingClient(node.redis_url), BlockingClient(node.redis_url) as talks:
+        for _ in range(3):
+            talks.publish("chat:1", b"x" * 100)
         for key in sort["schema"]["enum"]:
-            assert ask(node, "GET", f"/v1/clients?sort={key}")[0] == 200, key
+            code, page = ask(node, "GET", f"/v1/clients?sort={key}")
+            assert code == 200, key
+            numbers = [client[key] for client in page["clients"]]
+            assert len(numbers) == 2 and (key.endswith("_s") or numbers == sorted(numbers, reverse=True)), key
 
 
 @pytest.mark.config(classes=CHAT)

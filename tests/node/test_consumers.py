@@ -231,6 +231,8 @@ def test_members_of_all_protocols_share_and_what_one_that_is_gone_had_goes_to_an
         }
         assert redis.ask("HUBSUB", "ACK", *(position for position, _ in came)) == 15
         until(lambda: shown(server, "g", "kept:a")["lag"] == 0, "all is done")
+        clients = json.loads(server.get("/v1/clients?sort=messages_out"))["clients"]
+        assert clients[0]["messages_out"] == 15 and clients[0]["bytes_out"] > 0
 
 
 def test_a_consumer_is_listed_and_begins_anew_when_it_is_deleted(serve: Callable[..., Server]) -> None:

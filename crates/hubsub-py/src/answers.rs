@@ -11,7 +11,7 @@ use hubsub_types::names::group_of;
 use hubsub_types::{ClassTable, Position, Protocol};
 use hubsub_wire::phoenix::reference_text;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList};
 use serde::Serialize;
@@ -222,7 +222,11 @@ fn answer<'py>(
             PyList::new(py, rooms)?.into_any()
         }
         Wanted::Clients(sort, limit) => {
-            clients.sort_by(|a, b| sort_key(b, &sort).total_cmp(&sort_key(a, &sort)).then(a.id.cmp(&b.id)));
+            if clients.first().is_some_and(|client| sort_key(client, &sort).is_none()) {
+                return Err(PyValueError::new_err(format!("no number of a client: {sort}")));
+            }
+            let key = |client: &ClientInfo| sort_key(client, &sort).unwrap_or_default();
+            clients.sort_by(|a, b| key(b).total_cmp(&key(a)).then(a.id.cmp(&b.id)));
             clients.truncate(limit);
             let named: Vec<_> = clients.iter().map(|of| Named { node, of }).collect();
             json(py, &named)?.into_any()
@@ -320,8 +324,8 @@ fn room<'py>(py: Python<'py>, listed: &Listed, classes: &ClassTable) -> PyResult
 
 const COUNTERS: [&str; 4] = ["messages_in", "messages_out", "bytes_in", "bytes_out"];
 
-/// The value by which clients are sorted, descending; the id for an unknown key.
-fn sort_key(info: &ClientInfo, sort: &str) -> f64 {
+/// The value by which clients are sorted, descending.
+fn sort_key(info: &ClientInfo, sort: &str) -> Option<f64> {
     let (name, rates) = match sort.strip_suffix("_1s") {
         Some(name) => (name, Some(&info.per_second)),
         None => match sort.strip_suffix("_60s") {
@@ -330,7 +334,7 @@ fn sort_key(info: &ClientInfo, sort: &str) -> f64 {
         },
     };
     if let Some(i) = COUNTERS.iter().position(|c| *c == name) {
-        return rates.map_or(info.totals[i] as f64, |rates| f64::from(rates[i]));
+        return Some(rates.map_or(info.totals[i] as f64, |rates| f64::from(rates[i])));
     }
     let value = match sort {
         "age_s" => info.age_s,
@@ -344,9 +348,10 @@ fn sort_key(info: &ClientInfo, sort: &str) -> f64 {
         "waiting" => info.waiting,
         "dropped" => info.dropped,
         "lagging" => info.lagging,
-        _ => info.id,
+        "id" => info.id,
+        _ => return None,
     };
-    value as f64
+    Some(value as f64)
 }
 
 /// Counters and gauges of all shards and of the node.

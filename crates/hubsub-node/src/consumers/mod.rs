@@ -125,14 +125,20 @@ pub(crate) fn deliver_consumed(io: &mut Io, conn: u32, group: &[u8], record: &Re
     }
     let name = group_of(group).map_or(group, |(name, _)| name);
     io.metrics.delivered_total.add(1);
+    let mut bytes = 0;
     io.push_behind(key, |out, proto| {
+        let before = out.len();
         resp::push_header(out, proto, 5);
         resp::bulk(out, b"consume");
         resp::bulk(out, record.topic);
         resp::bulk(out, name);
         resp::bulk(out, record.position.to_string().as_bytes());
         resp::bulk(out, record.payload);
+        bytes = out.len() - before;
     });
+    if let Some(c) = io.conns.get_mut(key) {
+        c.meter.sent(bytes);
+    }
     Delivery::Taken
 }
 

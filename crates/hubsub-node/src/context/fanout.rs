@@ -7,7 +7,6 @@ use super::encoding::variant_of;
 use super::io::{Io, TURN_BYTES};
 use super::scatter_gather::GatherMail;
 use crate::io::log_lines::Level;
-use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::io::output::Tag;
 use crate::io::questions::Part;
 use hubsub_route::{Ask, CloseReason, Delivery, RecordView, Via};
@@ -30,8 +29,7 @@ impl Io {
             let arena = &mut self.arenas[variant];
             self.encoded.push_new(output, place, (arena, variant), &mut self.frame_bytes, via, record)
         };
-        c.meter.totals[MESSAGES_OUT] += 1;
-        c.meter.totals[BYTES_OUT] += bytes as u64;
+        c.meter.sent(bytes);
         self.metrics.delivered_total.add(1);
         // Output that a full socket leaves over cannot be dropped later, so a turn holds at most half of the
         // limit.

@@ -3,7 +3,6 @@
 
 use super::encoding::{encode, variant_of, write_gap};
 use super::io::Io;
-use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
 use crate::io::output::{Bytes, Frame, Output, Tag};
 use hubsub_route::{RecordView, Via};
 use hubsub_types::OnSlow;
@@ -38,8 +37,7 @@ impl Io {
         let Some(c) = self.conns.at_mut(conn) else { return };
         let (dialect, tells) = (c.session.dialect(), c.hears_of_gaps());
         let Some(output) = &mut c.output else { return };
-        c.meter.totals[MESSAGES_OUT] += 1;
-        c.meter.totals[BYTES_OUT] += frame.len() as u64;
+        c.meter.sent(frame.len());
         self.metrics.delivered_total.add(1);
         if let Some(held) = &mut output.held {
             self.output_bytes += frame.len();

@@ -38,6 +38,13 @@ pub struct Rates {
 }
 
 impl Meter {
+    /// Counts a record that goes out to the client.
+    #[inline]
+    pub fn sent(&mut self, bytes: usize) {
+        self.totals[MESSAGES_OUT] += 1;
+        self.totals[BYTES_OUT] += bytes as u64;
+    }
+
     /// Updates the rates once a second. Called with each read and write, so it usually does nothing.
     #[inline]
     pub fn roll(&mut self, second: u32) {

@@ -5,7 +5,6 @@ use crate::context::conn::Flags;
 use crate::context::io::{Io, REPLIES, Timer};
 use crate::context::reply::emit;
 use crate::io::log_lines::Level;
-use crate::io::meter::{BYTES_OUT, MESSAGES_OUT};
 use hubsub_mqtt::{Client, Fault, Plain, Silence};
 use hubsub_route::{Asker, Ticket};
 use hubsub_types::ConnKey;
@@ -81,8 +80,7 @@ fn packets(mut bytes: &[u8]) -> u64 {
 #[inline]
 pub(super) fn count_sent(io: &mut Io, conn: u32, bytes: usize) {
     let Some(c) = io.conns.at_mut(conn) else { return };
-    c.meter.totals[MESSAGES_OUT] += 1;
-    c.meter.totals[BYTES_OUT] += bytes as u64;
+    c.meter.sent(bytes);
     io.metrics.delivered_total.add(1);
     io.metrics.mqtt_packets_sent_total.add(1);
     io.metrics.mqtt_delivered_total.add(1);

@@ -37,7 +37,7 @@ ROOM_COST_MIN = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A node's load per second; the names are those of load samples (docs/protocol/load-samples.md)."""
+    """A node's load per second, as `CorePlane.load` measures it; `$stats/load` uses the same names, but measures itself."""
 
     cpu_share: float = 0.0
     """CPU seconds per second, so 1.0 is one core."""
