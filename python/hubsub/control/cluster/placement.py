@@ -37,7 +37,7 @@ ROOM_COST_MIN = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A node's load per second, as `CorePlane.load` measures it; `$stats/load` uses the same names, but measures itself."""
+    """A node's load per second, measured by `CorePlane.load`; not by `$stats/load`, which has the same names."""
 
     cpu_share: float = 0.0
     """CPU seconds per second, so 1.0 is one core."""
