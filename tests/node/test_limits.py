@@ -29,6 +29,7 @@ REACHED = {
     "frame_args_max": "test_a_frame_of_too_many_arguments_closes",
     "inline_bytes_max": "test_an_inline_command_that_is_too_long_closes",
     "topic_bytes_max": "test_a_topic_that_is_too_long_is_refused",
+    "traces_max": "test_one_trace_more_than_the_limit_is_refused_and_an_ended_one_makes_room",
     "pattern_bytes_max": "test_a_pattern_that_is_too_long_is_refused",
     "patterns_per_client_max": "test_one_pattern_too_many_of_a_client_is_refused",
     "patterns_max": "test_one_pattern_too_many_of_the_node_is_refused",
