@@ -1,13 +1,14 @@
-"""Checks the floors of the Rust crates: a file uses files of its own folder and of folders on lower floors only.
+"""Checks that files of a Rust crate do not use each other in large circles, and the floors of crates that have them:
+a file uses files of its own folder and of folders on lower floors only.
 
     floors.py [--write | --figures] [FILE]
 
-`scripts/floors.toml` has a table per crate, under its path: its `floors` from the lowest up, each a list of folders,
-where `*/NAME` is that part of each folder (`FOLDER/NAME.rs`, `FOLDER/NAME/…`); the `homes` of files that are not in
-their folder yet; and the exceptions: `uses`, `FROM -> TO` for a use of a file on
-the same floor or above; `impls`, `FILE: TYPE` for methods of a type that another folder defines; `circle`, the number
-of files in the largest circle of uses. All three only ever shrink: an entry that is no longer needed fails the check
-too, and `--write` only removes.
+The largest circle of files in any crate is at most 10. `scripts/floors.toml` has a table per crate, under its path:
+`circle`, the number of files in its largest circle of uses; and, if its folders are on floors: `floors` from the lowest
+up, each a list of folders, where `*/NAME` is that part of each folder (`FOLDER/NAME.rs`, `FOLDER/NAME/…`); the `homes`
+of files that are not in their folder yet; and the exceptions: `uses`, `FROM -> TO` for a use of a file on the same
+floor or above; `impls`, `FILE: TYPE` for methods of a type that another folder defines. `circle` and the exceptions
+only ever shrink: an entry that is no longer needed fails the check too, and `--write` only removes.
 
 Uses are paths in `use` trees and in code, by `crate::`, `super::` or an imported module; a re-export counts as a use
 of the file that it leads to. Code of tests is left out. Needs Python 3.11 and no package.
@@ -26,6 +27,9 @@ from typing import Any, NamedTuple
 
 Module = tuple[str, ...]
 """A path below `crate`."""
+
+CIRCLE_MAX = 10
+"""Files in the largest circle of any crate, at most."""
 
 _USE = re.compile(r"^\s*(pub(?:\([^)]*\))? )?use ([^;]+);", re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*")
@@ -217,10 +221,10 @@ def circles(uses: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 @dataclass
 class House:
-    """A crate, its floors, and how it differs from them."""
+    """A crate, its floors if it has any, and how it differs from them."""
 
     crate: Crate
-    floors: list[list[str]]
+    floors: list[list[str]] = field(default_factory=list)
     homes: dict[str, str] = field(default_factory=dict)
 
     def folder(self, file: str) -> str:
@@ -272,24 +276,28 @@ class House:
 
 def problems(house: House, table: Mapping[str, Any]) -> Iterator[str]:
     """Differences from the lists of a crate's table, in either direction."""
-    if homeless := house.homeless():
-        yield from (f"{file}: its folder is on no floor" for file in homeless)
-        return
-    for name, found in (("uses", house.uses_up()), ("impls", house.impls_elsewhere())):
-        listed = set(table.get(name, ()))
-        yield from (f"{one}: not allowed" for one in sorted(found - listed))
-        yield from (f"{one}: no longer needed in `{name}`" for one in sorted(listed - found))
-    size, limit = house.largest_circle(), table.get("circle", 1)
-    if size != limit:
+    if house.floors:
+        if homeless := house.homeless():
+            yield from (f"{file}: its folder is on no floor" for file in homeless)
+            return
+        for name, found in (("uses", house.uses_up()), ("impls", house.impls_elsewhere())):
+            listed = set(table.get(name, ()))
+            yield from (f"{one}: not allowed" for one in sorted(found - listed))
+            yield from (f"{one}: no longer needed in `{name}`" for one in sorted(listed - found))
+    size, limit = house.largest_circle(), min(table.get("circle", CIRCLE_MAX), CIRCLE_MAX)
+    if size > limit or (size < limit and "circle" in table):
         hint = "" if size > limit else "; lower the limit"
         yield f"files in the largest circle: {size}, limit `circle`: {limit}{hint}"
 
 
 def shown(path: str, house: House, table: Mapping[str, Any]) -> str:
     """A crate's table as TOML, with the entries that are still needed."""
+    circle = f"circle = {min(house.largest_circle(), table.get('circle', CIRCLE_MAX))}"
+    if not house.floors:
+        return f'["{path}"]\n{circle}\n'
     lines = [f'["{path}"]', "floors = ["]
     lines += [f"    {json.dumps(floor)}," for floor in house.floors]
-    lines += ["]", f"circle = {min(house.largest_circle(), table.get('circle', 1))}"]
+    lines += ["]", circle]
     for name, found in (("uses", house.uses_up()), ("impls", house.impls_elsewhere())):
         lines += [f"{name} = [", *(f'    "{one}",' for one in sorted(found & set(table.get(name, ())))), "]"]
     lines += [f'["{path}".homes]']
@@ -305,9 +313,13 @@ def figures(house: House) -> str:
     crate = house.crate
     found = circles(crate.uses)
     lines = sum(text.count("\n") for text in crate.sources.values())
-    return (
-        f"{len(crate.sources)} files, {lines} lines, {sum(map(len, crate.uses.values()))} uses, "
+    of_floors = (
         f"{len(house.uses_up())} of them not down, {len(house.impls_elsewhere())} impls elsewhere, "
+        if house.floors
+        else ""
+    )
+    return (
+        f"{len(crate.sources)} files, {lines} lines, {sum(map(len, crate.uses.values()))} uses, {of_floors}"
         f"circles of {', '.join(str(len(circle)) for circle in found) or 'none'}"
     )
 
@@ -321,13 +333,15 @@ def main(args: list[str]) -> int:
     parser.add_argument("--figures", action="store_true")
     given = parser.parse_args(args)
     root = Path(__file__).parent.parent
-    tables = tomllib.loads(given.file.read_text())
+    listed = tomllib.loads(given.file.read_text())
+    found = sorted(source.parent.relative_to(root).as_posix() for source in root.glob("crates/*/src"))
+    tables: dict[str, dict[str, Any]] = {path: {} for path in found} | listed
     houses = {
-        path: House(Crate.read(root / path), table["floors"], table.get("homes", {}))
+        path: House(Crate.read(root / path), table.get("floors", []), table.get("homes", {}))
         for path, table in tables.items()
     }
     if given.write:
-        given.file.write_text("\n".join(shown(path, houses[path], tables[path]) for path in tables))
+        given.file.write_text("\n".join(shown(path, houses[path], listed[path]) for path in listed))
     if given.figures:
         for path, house in houses.items():
             print(f"{path}: {figures(house)}")

@@ -104,6 +104,19 @@ def test_a_circle_may_not_grow(script: Any, house: Any) -> None:
     ]
 
 
+def test_a_crate_without_floors_has_a_limit_for_its_circle_alone(script: Any, house: Any) -> None:
+    files = {f"{n}.rs": f"use crate::f{(n + 1) % 11}::A;" for n in range(11)}
+    crate = house({f"f{name}": text for name, text in files.items()} | {"lib.rs": ""}).crate
+    built = script.House(crate)
+    found = "files in the largest circle: 11, limit `circle`: {}"
+    assert list(script.problems(built, {})) == [found.format(10)]
+    assert list(script.problems(built, {"circle": 11})) == [found.format(10)]
+    assert list(script.problems(built, {"circle": 2})) == [found.format(2)]
+    small = script.House(script.Crate({"a.rs": "use crate::b::B;", "b.rs": "use crate::a::A;"}))
+    assert list(script.problems(small, {})) == []
+    assert script.shown("crate", small, {"circle": 3}) == '["crate"]\ncircle = 2\n'
+
+
 def test_a_file_in_no_folder_is_reported(script: Any, house: Any) -> None:
     assert list(script.problems(house({"attic.rs": ""}), {})) == ["attic.rs: its folder is on no floor"]
 

@@ -1,11 +1,9 @@
 //! Unacknowledged device actions (docs/guides/devices.md). When the device acknowledges one, a record in the
 //! action's room reports the delivery, so any node can read it at any time.
 
-use super::client::Client;
 use super::message::Content;
 use hubsub_route::Headers;
 use hubsub_types::ClassTable;
-use hubsub_wire::mqtt::PacketId;
 
 const ID: &str = "hubsub-action";
 
@@ -24,7 +22,7 @@ pub struct Action {
 }
 
 impl Action {
-    fn of(content: &Content<'_>) -> Option<Action> {
+    pub(crate) fn of(content: &Content<'_>) -> Option<Action> {
         let header = |wanted: &str| content.headers.iter().find(|(name, _)| **name == *wanted);
         let (_, id) = header(ID)?;
         let before = header(ANSWERS)?.1.strip_suffix(DONE)?;
@@ -44,24 +42,5 @@ impl Action {
             && classes.room(delivered) == room
             && templates.any(|it| it.device(topic) == Some(client_id.as_bytes()));
         is_its.then(|| (self.delivered, Some([(ID.into(), self.id)].into())))
-    }
-}
-
-impl Client {
-    #[inline]
-    pub fn sends_action(&mut self, id: PacketId, content: &Content<'_>) {
-        if content.headers.is_empty() && self.shares.is_none() {
-            return;
-        }
-        match Action::of(content) {
-            Some(action) => _ = self.shares.get_or_insert_default().actions.insert(id, action),
-            // The id may have been an action's before.
-            None => _ = self.ends_action(id),
-        }
-    }
-
-    #[inline]
-    pub fn ends_action(&mut self, id: PacketId) -> Option<Action> {
-        self.shares.as_mut()?.actions.remove(&id)
     }
 }

@@ -2,16 +2,17 @@
 //! what becomes of packets and records; the node executes that.
 
 use super::actions::Action;
-use super::cursors::{CountedBy, Cursors};
+use super::cursors::Cursors;
 use super::gaps::Gaps;
-use super::pending::Pending;
+use super::message::{Content, CountedBy};
+use super::pending::{Item, Pending};
 use super::persistence::Persistence;
 use super::retained::Reads;
 use super::session::Session;
-use super::shares::{Group, Shares};
+use super::shares::{Group, Left, Shares};
 use crate::machine::{Accepted, Fault, Machine};
 use hubsub_types::{ErrorCode, Position};
-use hubsub_wire::mqtt::{Decoder, Packet, Reason};
+use hubsub_wire::mqtt::{Decoder, Packet, PacketId, Reason};
 
 pub struct Client {
     /// Protocol state: outstanding requests and unacknowledged messages.
@@ -237,6 +238,52 @@ impl Client {
         let is_closed = self.machine.published(number, reason, out).is_err();
         self.waits_for_log &= self.machine.publishes();
         is_closed
+    }
+
+    #[inline]
+    pub fn sends_action(&mut self, id: PacketId, content: &Content<'_>) {
+        if content.headers.is_empty() && self.shares.is_none() {
+            return;
+        }
+        match Action::of(content) {
+            Some(action) => _ = self.shares.get_or_insert_default().actions.insert(id, action),
+            // The id may have been an action's before.
+            None => _ = self.ends_action(id),
+        }
+    }
+
+    #[inline]
+    pub fn ends_action(&mut self, id: PacketId) -> Option<Action> {
+        self.shares.as_mut()?.actions.remove(&id)
+    }
+
+    /// The client is gone: takes its unacknowledged and unsent group messages.
+    #[must_use]
+    pub fn take_shared(&mut self) -> Left {
+        let mut left = Left::default();
+        if let Some(shares) = &mut self.shares {
+            let sent: Vec<(PacketId, u64)> =
+                self.machine.window.iter().map(|(id, _, key, _)| (id, key)).collect();
+            for (id, key) in sent {
+                match shares.of_groups.remove(&id) {
+                    Some((group, message, true)) => {
+                        left.messages.push((group, message));
+                        // Its session does not send it again.
+                        self.machine.window.unsend(id);
+                        self.session.iter_mut().for_each(|session| _ = session.ended(key));
+                    }
+                    Some((group, message, false)) => left.done.push((group, message.content().position)),
+                    None => {}
+                }
+            }
+        }
+        for item in std::mem::take(&mut self.pending).into_items() {
+            match item {
+                Item { message, group: Some(group), .. } => left.messages.push((group, message)),
+                item => self.pending.push(item),
+            }
+        }
+        left
     }
 }
 

@@ -12,19 +12,11 @@
 mod bytes;
 
 use super::few::Few;
-use super::message::Content;
+use super::message::{Content, CountedBy};
 use super::pending::Pending;
 use crate::machine::Progress;
 use hashbrown::HashSet;
 use hubsub_types::{Epoch, HubId, Position, Seq};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CountedBy {
-    #[default]
-    None,
-    Topic,
-    Hub,
-}
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct InTopic {

@@ -3,18 +3,18 @@
 //! Invariant: while a record is queued for a client, later ones are queued too, so order is preserved.
 
 use super::client::Client;
-use super::cursors::{CountedBy, Cursors};
+use super::cursors::Cursors;
 use super::entries::put_event;
-use super::message::{Content, Message};
+use super::message::{Content, CountedBy, Message};
 use super::pending::Item;
-use super::persistence::Prepared;
+use super::persistence::{Prepared, Under};
 use super::session::Sent;
 use super::shares::shared_filter;
 use crate::machine::{Event, Grant, Match};
 use hubsub_route::{RecordView, Via, is_publisher};
 use hubsub_types::names::FILTER_MARK;
 use hubsub_types::{OnSlow, Qos};
-use hubsub_wire::mqtt::{PacketId, Version};
+use hubsub_wire::mqtt::Version;
 use std::rc::Rc;
 
 /// The most messages of a session that wait for one entry. Later ones stay in `pending`, within the client's
@@ -26,13 +26,6 @@ pub struct Way<'a> {
     /// The group, if the client got it as a member.
     pub group: Option<&'a [u8]>,
     pub counted: CountedBy,
-}
-
-#[derive(Clone, Copy)]
-pub struct Under {
-    pub id: PacketId,
-    pub key: u64,
-    pub dup: bool,
 }
 
 pub enum Next<T> {

@@ -5,9 +5,10 @@
 //! Invariant: a packet id is assigned when the packet is written, not before.
 
 use super::client::Client;
-use super::delivery::{Under, Way};
+use super::delivery::Way;
 use super::gaps::Gaps;
 use super::message::{Content, Message};
+use super::persistence::Under;
 use super::session::Sent;
 use crate::machine::{Grant, write_headers};
 use hubsub_types::Qos;

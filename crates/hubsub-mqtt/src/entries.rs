@@ -17,8 +17,8 @@
 //! the fence are skipped, also once retention has removed the fence: the snapshot states up to which entry
 //! its writer had read those of older holders (*before*).
 
-use super::cursors::{CountedBy, Cursors};
-use super::message::{Content, Message};
+use super::cursors::Cursors;
+use super::message::{Content, CountedBy, Message};
 use crate::machine::{Damaged, Event, Grant};
 use crate::reader::{Reader, utf8};
 use hubsub_route::LogPlace;

@@ -51,9 +51,9 @@ mod tests;
 
 pub use actions::Action;
 pub use client::{Client, Connecting, Silence, reason_of};
-pub use cursors::{CountedBy, Cursors};
+pub use cursors::Cursors;
 pub use delete_retry::SessionDelete;
-pub use delivery::{Next, Squeezed, Under, Way};
+pub use delivery::{Next, Squeezed, Way};
 pub use encodings::{ARENA_BYTES_MAX, Encodings, Outcome, Outgoing, WrittenPacket};
 pub use entries::{beginning_of, put_event};
 pub use long_messages::{LongMessages, WHOLE_BYTES, Whole};
@@ -61,10 +61,10 @@ pub use machine::{
     Accepted, Damaged, Event, Fault, Grant, Incoming, LastWill, Machine, Match, Opened, OwnAliases, Progress,
     Refusal, SessionState, Step, Terms, Topic, Window, expiry_s, read_headers, write_headers,
 };
-pub use message::{Content, Message};
+pub use message::{Content, CountedBy, Message};
 pub use offline::{OfflineSession, QueueLimits};
 pub use pending::{Item, Pending};
-pub use persistence::{AfterWrite, HeadState, Intended, Persistence, Prepared, Wait};
+pub use persistence::{AfterWrite, HeadState, Intended, Persistence, Prepared, Under, Wait};
 pub use place::{SessionPlace, Snapshot, Write};
 pub use plain::{Plain, encode_plain};
 pub use retained::{Pace, Read, Reads, is_expired};

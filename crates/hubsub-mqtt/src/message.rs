@@ -36,6 +36,15 @@ pub struct Content<'a> {
     pub retain: bool,
 }
 
+/// The cursor of a session that counts a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CountedBy {
+    #[default]
+    None,
+    Topic,
+    Hub,
+}
+
 impl<'a> Content<'a> {
     /// None if the topic is not a valid MQTT topic name.
     #[must_use]

@@ -5,9 +5,8 @@
 //! Invariant: the queue stays within its limits; the oldest messages are dropped and counted.
 
 use super::client::Client;
-use super::cursors::CountedBy;
 use super::delivery::matched;
-use super::message::{Content, Message};
+use super::message::{Content, CountedBy, Message};
 use super::pending::Item;
 use super::persistence::Entry;
 use super::session::Session;

@@ -3,8 +3,7 @@
 //!
 //! Invariant: while one waits, later records wait too.
 
-use super::cursors::CountedBy;
-use super::message::Message;
+use super::message::{CountedBy, Message};
 use super::shares::Group;
 use crate::machine::Grant;
 use ahash::RandomState;

@@ -8,16 +8,15 @@
 //! Invariants: CONNACK, SUBACK and UNSUBACK of a persistent session follow the snapshot that contains their
 //! effect; PUBLISH of QoS 2, PUBREL and PUBCOMP follow the entry with their event.
 
-use super::cursors::CountedBy;
-use super::delivery::Under;
 use super::entries::{EntryHead, Head, begin, put_message};
-use super::message::Message;
+use super::message::{CountedBy, Message};
 use super::restored::Restored;
 use super::shares::Group;
 use crate::machine::Grant;
 use hubsub_route::Record;
 use hubsub_route::claims::Token;
 use hubsub_types::ErrorCode;
+use hubsub_wire::mqtt::PacketId;
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::rc::Rc;
@@ -85,6 +84,14 @@ pub struct Work {
     pub prepared: VecDeque<Prepared>,
     pub in_flight: u32,
     pub handover: Handover,
+}
+
+/// The packet id and the key under which a message is sent.
+#[derive(Clone, Copy)]
+pub struct Under {
+    pub id: PacketId,
+    pub key: u64,
+    pub dup: bool,
 }
 
 pub struct Prepared {

@@ -4,9 +4,9 @@
 //! an older holder wrote them after a later one's. Records that cursors count are delivered again from the
 //! log unless known to be in flight or done.
 
-use super::cursors::{CountedBy, Cursors};
+use super::cursors::Cursors;
 use super::entries::{EntryHead, Head, Part, head_of, take_part};
-use super::message::Message;
+use super::message::{CountedBy, Message};
 use crate::machine::{Damaged, Event, Grant, SessionState};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 

@@ -4,8 +4,8 @@
 //!
 //! Invariant: a session is in exactly one place.
 
-use super::cursors::{CountedBy, Cursors};
-use super::message::{Content, Message};
+use super::cursors::Cursors;
+use super::message::{Content, CountedBy, Message};
 use super::persistence::{Entry, Persistence};
 use crate::machine::Grant;
 use hubsub_route::claims::Heir;

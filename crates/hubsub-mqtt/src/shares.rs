@@ -2,9 +2,7 @@
 //! member gets them. A QoS 2 message that was sent goes to no other member (section 4.8.2 of 5.0).
 
 use super::actions::Action;
-use super::client::Client;
 use super::message::Message;
-use super::pending::Item;
 use ahash::RandomState;
 use hashbrown::HashMap;
 use hubsub_types::names::group_of;
@@ -20,7 +18,7 @@ pub type Group = Box<[u8]>;
 #[derive(Default)]
 pub struct Shares {
     /// Group, message, and whether it goes to another member if this one is lost.
-    of_groups: BTreeMap<PacketId, (Group, Rc<Message>, bool)>,
+    pub(crate) of_groups: BTreeMap<PacketId, (Group, Rc<Message>, bool)>,
     /// Unacknowledged actions. They are here to save each client a field of its own.
     pub actions: BTreeMap<PacketId, Action>,
 }
@@ -90,35 +88,4 @@ pub struct Left {
     pub messages: Vec<(Group, Rc<Message>)>,
     /// Messages of QoS 2 that only its session may send again: for their groups they are done.
     pub done: Vec<(Group, Position)>,
-}
-
-impl Client {
-    /// The client is gone: takes its unacknowledged and unsent group messages.
-    #[must_use]
-    pub fn take_shared(&mut self) -> Left {
-        let mut left = Left::default();
-        if let Some(shares) = &mut self.shares {
-            let sent: Vec<(PacketId, u64)> =
-                self.machine.window.iter().map(|(id, _, key, _)| (id, key)).collect();
-            for (id, key) in sent {
-                match shares.of_groups.remove(&id) {
-                    Some((group, message, true)) => {
-                        left.messages.push((group, message));
-                        // Its session does not send it again.
-                        self.machine.window.unsend(id);
-                        self.session.iter_mut().for_each(|session| _ = session.ended(key));
-                    }
-                    Some((group, message, false)) => left.done.push((group, message.content().position)),
-                    None => {}
-                }
-            }
-        }
-        for item in std::mem::take(&mut self.pending).into_items() {
-            match item {
-                Item { message, group: Some(group), .. } => left.messages.push((group, message)),
-                item => self.pending.push(item),
-            }
-        }
-        left
-    }
 }

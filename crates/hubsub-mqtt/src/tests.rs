@@ -2,10 +2,9 @@
 //! requests, and a process that may end between any two steps. The client is the oracle: it gets each record
 //! exactly once.
 
-use crate::cursors::CountedBy;
 use crate::entries::put_event;
 use crate::machine::{Event, Grant, SessionState};
-use crate::message::Content;
+use crate::message::{Content, CountedBy};
 use crate::persistence::Persistence;
 use crate::restored::{restore, tests::opened};
 use crate::session::{Sent, Session};

@@ -6,7 +6,7 @@
 //! Invariant: each record of the topic after `floor` is acknowledged, delivered, or not read yet (from `next`
 //! on); the stored position is never ahead of the acknowledgements.
 
-use crate::broker::Turn;
+use crate::sink::Turn;
 use crate::{Now, Sink};
 use ahash::RandomState;
 use hashbrown::HashMap;

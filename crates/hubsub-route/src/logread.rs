@@ -3,9 +3,8 @@
 //! A room's memory is limited; older records are in the log. If memory alone cannot answer a request, the log
 //! alone does: a read contains the hub's last committed offset, and the log must read everything up to it.
 
-use crate::Attach;
 use crate::cursors::Read;
-use crate::rooms::HistoryQuery;
+use crate::requests::{Ask, Attach, HistoryQuery};
 use hubsub_message::{Namespace, Record};
 use hubsub_types::{Epoch, HubId, Seq, ShardId};
 use std::sync::Arc;
@@ -60,12 +59,6 @@ pub enum Then {
     Attach(Box<Attach>, ShardId),
     /// A history request, by the number that its asker gave it.
     History(Box<HistoryQuery>, Ask),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ask {
-    pub shard: ShardId,
-    pub number: u32,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -1,9 +1,8 @@
 //! Messages between the brokers of two shards of a node.
 
-use crate::rooms::{HistoryQuery, TopicKey};
-use crate::{
-    Ask, Attached, Give, HubRange, HubRead, Namespace, Published, Record, RowPage, RowsAsk, Start, Ticket,
-};
+use crate::requests::{Ask, Attach, HistoryQuery, Published, RowsAsk, Ticket};
+use crate::rooms::TopicKey;
+use crate::{Attached, Give, HubRange, HubRead, Namespace, Record, RowPage};
 use crate::{cursors, relay};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, Position, ShardId};
@@ -114,23 +113,4 @@ impl Msg {
                 _ => 0,
             }
     }
-}
-
-#[derive(Clone, Debug)]
-pub struct Attach {
-    pub ticket: Ticket,
-    pub conn: u32,
-    pub namespace: Namespace,
-    pub topic: Arc<[u8]>,
-    pub start: Start,
-    /// Whether it adds a subscription, rather than starting one again.
-    pub adds: bool,
-    /// Unique on the edge while it is in flight.
-    pub id: u32,
-    /// Shard of this node to which it was sent.
-    pub home: ShardId,
-    /// Revision of the room by which it was sent.
-    pub revision: u64,
-    /// For a moved room: the last record of the previous place that the subscriber has; epoch 0: none.
-    pub left: Option<Position>,
 }

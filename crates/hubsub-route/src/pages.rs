@@ -5,7 +5,7 @@
 //! that a log has compacted, or that retention removed, are skipped. If the epoch ends meanwhile, the next
 //! one is read.
 
-use crate::rooms::{HistoryPart, HistoryQuery};
+use crate::requests::{HistoryPart, HistoryQuery};
 use hubsub_message::Record;
 use hubsub_types::{Epoch, Position, Seq};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The world of a broker: what it does through [`Sink`], and what it asks there while it handles an event.
 
-use crate::logread::Ask;
-use crate::rooms::{HistoryPart, Recalled};
-use crate::{Answer, Asker, HubLogRead, LogRead, Msg, NodeMessage, Record, RecordView};
+use crate::requests::{Answer, Ask, Asker, HistoryPart};
+use crate::rooms::Recalled;
+use crate::{HubLogRead, LogRead, Msg, NodeMessage, Now, Record, RecordView};
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ErrorCode, HubId, NodeId, OnGap, OnSlow, Position, Protocol, ShardId, Term};
 use std::sync::Arc;
@@ -33,6 +33,12 @@ pub enum CloseReason {
     Gap,
     /// The shard has too many subscriptions that catch up.
     TooManyCursors,
+}
+
+/// The turn in which the broker handles an event.
+pub(crate) struct Turn<'a, S> {
+    pub(crate) now: Now,
+    pub(crate) sink: &'a mut S,
 }
 
 pub trait Sink {

@@ -1,10 +1,14 @@
-//! Publishes that wait on the shard that leads their room: for a congested shard, or for the delay of their class.
+//! Publishes that wait on the shard that leads their room, for a congested shard or for the delay of their class; and
+//! reads that wait for their hub.
 //!
 //! Invariant: publishes of a class without a log are committed in order of arrival: while one is blocked, later
 //! ones are, too.
 
+use crate::cursors::{CURSORS_MAX, Read};
+use crate::hubread::HubRead;
 use crate::{Now, Ticket};
 use hubsub_message::Record;
+use hubsub_types::HubId;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -79,5 +83,26 @@ impl Backlog {
     /// The end of the first delay, in ms.
     pub(super) fn due_ms(&self) -> Option<u64> {
         self.delayed.first_key_value().map(|(&(until_ms, _), _)| until_ms)
+    }
+}
+
+/// Reads of hubs that left this node and may return, or that are not known here yet.
+#[derive(Default)]
+pub(super) struct BlockedReads {
+    rooms: Vec<(HubId, Read)>,
+    pub(super) hubs: Vec<HubRead>,
+}
+
+impl BlockedReads {
+    pub(super) fn block(&mut self, hub: HubId, read: Read) {
+        if self.rooms.len() >= CURSORS_MAX {
+            // There can be no more cursors than that: the oldest read is of a closed connection.
+            self.rooms.swap_remove(0);
+        }
+        self.rooms.push((hub, read));
+    }
+
+    pub(super) fn take(&mut self) -> Vec<(HubId, Read)> {
+        std::mem::take(&mut self.rooms)
     }
 }

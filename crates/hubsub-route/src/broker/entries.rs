@@ -6,7 +6,7 @@ use crate::hubs::Hub;
 use crate::relay::Missing;
 use crate::rooms::RoomHandle;
 use crate::rows::{self, RowPage, Rows};
-use crate::{Answer, Asker, Msg, Now, Outcome, Reply, Sink, Ticket};
+use crate::{Answer, Asker, Msg, Now, Outcome, Reply, RowsAsk, Sink, Ticket};
 use hubsub_message::Record;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::names::Filter;
@@ -20,18 +20,6 @@ const ENDED_MAX: usize = 200;
 
 /// Bytes of a page of entries, at most.
 const PAGE_BYTES_MAX: usize = 1 << 20;
-
-#[derive(Clone, Debug)]
-pub struct RowsAsk {
-    pub ticket: Ticket,
-    pub class: ClassIndex,
-    pub hub: u16,
-    /// MQTT filter for topics.
-    pub filter: Box<[u8]>,
-    /// Only topics after this one, in the order of pages.
-    pub after: Option<Box<[u8]>>,
-    pub bytes_max: u32,
-}
 
 impl Broker {
     /// The class that stores retained messages; none: this node retains nothing.

@@ -3,11 +3,10 @@
 
 use super::{Broker, Turn};
 use crate::hubread::{END, ENDS_MS, HubLogRead, HubRange, HubRead, HubThen};
-use crate::{Answer, Asker, Delivery, HubFilter, Msg, Now, Outcome, Reply, Sink, Ticket, Via};
+use crate::{Delivery, HubFilter, Msg, Now, Outcome, Reply, Sink, Ticket, Via};
 use hubsub_message::home;
 use hubsub_types::class::ClassIndex;
 use hubsub_types::{ConnKey, ErrorCode, HubId, Position, ShardId};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const READ_BYTES: usize = 64 * 1024;
@@ -19,22 +18,6 @@ pub enum HubsFrom<'a> {
     Offsets(&'a [(HubId, u64)]),
     /// With the first record that is not older than this, in µs since 1970; 0: with the oldest.
     Since(u64),
-}
-
-#[derive(Debug)]
-struct Ends {
-    asker: Asker,
-    /// Hubs that have not answered yet.
-    left: BTreeSet<HubId>,
-    found: Vec<(HubId, u64)>,
-    until_ms: u64,
-    /// Whether the call still runs: hubs that answer at once are part of its outcome.
-    is_asking: bool,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct EndsRequests {
-    by_number: BTreeMap<u32, Ends>,
 }
 
 impl Broker {
@@ -302,9 +285,8 @@ impl Broker {
     pub fn hub_ends(&mut self, ticket: Ticket, now: Now, sink: &mut impl Sink) -> Reply<Vec<(HubId, u64)>> {
         let number = self.unconfirmed.next_id();
         let hubs = self.logged_hubs();
-        let (left, until_ms) = (hubs.iter().copied().collect(), now.mono_ms + ENDS_MS);
-        let ends = Ends { asker: ticket.asker, left, found: Vec::new(), until_ms, is_asking: true };
-        self.ends.by_number.insert(number, ends);
+        let until_ms = now.mono_ms + ENDS_MS;
+        self.ends.begin(number, ticket.asker, &hubs, until_ms);
         let filter = Arc::new(HubFilter::new([]));
         for hub in hubs {
             let then = HubThen::Ends { shard: self.shard, number, until_ms };
@@ -314,43 +296,5 @@ impl Broker {
             self.pass(shard, Msg::ReadHub(Box::new(read)), &mut Turn { now, sink });
         }
         self.ends.asked(number).map_or(Outcome::Later, |found| Outcome::Now(Ok(found)))
-    }
-}
-
-impl EndsRequests {
-    /// All hubs were asked; returns the ends if all have answered already.
-    fn asked(&mut self, number: u32) -> Option<Vec<(HubId, u64)>> {
-        match self.by_number.get_mut(&number) {
-            Some(ends) if !ends.left.is_empty() => {
-                ends.is_asking = false;
-                None
-            }
-            _ => Some(self.by_number.remove(&number).map(|ends| ends.found).unwrap_or_default()),
-        }
-    }
-
-    fn answered(&mut self, number: u32, (hub, committed): (HubId, u64), sink: &mut impl Sink) {
-        let Some(ends) = self.by_number.get_mut(&number) else { return };
-        if !ends.left.remove(&hub) {
-            return;
-        }
-        ends.found.push((hub, committed));
-        if ends.left.is_empty()
-            && !ends.is_asking
-            && let Some(ends) = self.by_number.remove(&number)
-        {
-            sink.answer(ends.asker, Answer::HubEnds(Ok(ends.found)));
-        }
-    }
-
-    pub(super) fn expire(&mut self, turn: &mut Turn<impl Sink>) {
-        let is_over = |ends: &Ends| ends.until_ms <= turn.now.mono_ms;
-        while let Some(entry) = self.by_number.first_entry().filter(|entry| is_over(entry.get())) {
-            turn.sink.answer(entry.remove().asker, Answer::HubEnds(Err(ErrorCode::HubClosed)));
-        }
-    }
-
-    pub(super) fn due_ms(&self) -> Option<u64> {
-        self.by_number.values().map(|ends| ends.until_ms).min()
     }
 }

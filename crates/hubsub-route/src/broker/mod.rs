@@ -1,13 +1,14 @@
 //! The broker of one shard: takes events, owns the tables, emits actions.
 //!
 //! Its parts own their state: clients ([`clients`]), subscriptions that are not live yet ([`unconfirmed`]), waiting
-//! publishes ([`backlog`]), entries in flight ([`retain`]), flush barriers ([`barrier`]), and beyond this folder the
-//! tables of topics, patterns, groups, rooms, cursors and hubs' leaders.
+//! publishes and reads ([`backlog`]), entries in flight ([`retaining`]), flush barriers ([`barrier`]), requests for the
+//! ends of logs ([`ends`]), and beyond this folder the tables of topics, patterns, groups, rooms, cursors and hubs'
+//! leaders.
 //!
 //! Its paths have a file each: publishes ([`publish`]), positions ([`commit`]), receivers ([`delivery`]),
 //! subscriptions to topics ([`subscribe`]), to patterns ([`patterns`]) and to whole hubs ([`hubs`]), member counts of
 //! rooms ([`occupancy`]), lagging subscribers ([`replay`]), history ([`past`]), retained messages ([`retain`],
-//! [`entries`]), groups that share records ([`groups`]), named consumers ([`consumers`]), steps of followed
+//! [`entries`], [`settle`]), groups that share records ([`groups`]), named consumers ([`consumers`]), steps of followed
 //! records ([`traces`]), and the cluster ([`relay`]). This file has the tables, messages from other shards, and sweeps.
 //!
 //! Invariants: a subscription of a connection is both at its client and at the topic or pattern; the interest that a
@@ -19,6 +20,7 @@ mod clients;
 mod commit;
 mod consumers;
 mod delivery;
+mod ends;
 mod entries;
 mod groups;
 mod hubs;
@@ -29,6 +31,8 @@ mod publish;
 mod relay;
 mod replay;
 mod retain;
+mod retaining;
+mod settle;
 mod subscribe;
 mod traces;
 mod unconfirmed;
@@ -43,6 +47,7 @@ use crate::patterns::Patterns;
 use crate::relay::{PatternChange, Relay};
 use crate::rooms::{RoomHandle, Rooms};
 use crate::rows::RowTotals;
+use crate::sink::Turn;
 use crate::topics::{TopicId, Topics};
 use crate::topk::TopK;
 use crate::traces::{StepKind, Traces};
@@ -51,15 +56,13 @@ use hubsub_types::{ClassTable, Limits, ShardId};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use backlog::Backlog;
+use backlog::{Backlog, BlockedReads};
 use barrier::Barriers;
 use clients::Clients;
-pub use entries::RowsAsk;
-use hubs::EndsRequests;
+use ends::EndsRequests;
 pub use hubs::HubsFrom;
 pub use publish::{Draft, Publisher};
-use replay::BlockedReads;
-use retain::Retaining;
+use retaining::Retaining;
 pub use subscribe::Wish;
 use unconfirmed::Unconfirmed;
 
@@ -76,12 +79,6 @@ pub struct Settings {
     pub epochs: Arc<AtomicU64>,
     /// The number of retained messages on the node, shared by its shards.
     pub retained: Arc<RowTotals>,
-}
-
-/// The turn in which the broker handles an event.
-pub(crate) struct Turn<'a, S> {
-    pub(crate) now: Now,
-    pub(crate) sink: &'a mut S,
 }
 
 /// The broker of one shard; see the module for its invariants.

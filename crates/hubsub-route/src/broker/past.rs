@@ -3,10 +3,10 @@
 use super::{Broker, Turn};
 use crate::cursors::Range;
 use crate::hubs::{HubLog, Pending, Waits};
-use crate::logread::{Ask, Found, Known, LogRead, Then};
+use crate::logread::{Found, Known, LogRead, Then};
 use crate::producers::Producers;
 use crate::relay::Missing;
-use crate::rooms::{HistoryPart, HistoryQuery};
+use crate::requests::{Ask, HistoryPart, HistoryQuery};
 use crate::{Asker, Attach, HubSeed, Now, Sink, Start};
 use hubsub_types::ErrorCode;
 

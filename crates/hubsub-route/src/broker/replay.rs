@@ -1,21 +1,13 @@
 //! Lagging subscriptions read from history as their connection's output drains (see `cursors`).
 
 use super::{Broker, Turn};
-use crate::cursors::{CURSORS_MAX, CursorKey, Cursors, Key, Range, Read};
-use crate::hubread::HubRead;
+use crate::cursors::{CursorKey, Cursors, Key, Range, Read};
 use crate::logread::Known;
 use crate::ring::NOWHERE;
 use crate::{Delivery, Gap, Msg, Now, Sink, Via};
 use hubsub_types::{ConnKey, Epoch, ErrorCode, HubId, Position, Seq, ShardId};
 
 const READ_BYTES: usize = 64 * 1024;
-
-/// Reads of hubs that left this node and may return, or that are not known here yet.
-#[derive(Default)]
-pub(super) struct BlockedReads {
-    rooms: Vec<(HubId, Read)>,
-    pub(super) hubs: Vec<HubRead>,
-}
 
 impl Broker {
     pub fn drained(&mut self, conn: ConnKey, now: Now, sink: &mut impl Sink) {
@@ -96,29 +88,19 @@ impl Broker {
     pub(super) fn block_read(&mut self, read: Read, hub: HubId, sink: &mut impl Sink) {
         match &read.of {
             Some(of) => self.relay.deny((of.node, of.hub), of.ask, ErrorCode::HubClosed, sink),
-            None => {
-                let reads = &mut self.blocked_reads.rooms;
-                if reads.len() >= CURSORS_MAX {
-                    // There can be no more cursors than that: the oldest read is of a closed connection.
-                    reads.swap_remove(0);
-                }
-                reads.push((hub, read));
-            }
+            None => self.blocked_reads.block(hub, read),
         }
     }
 
     /// Resumes reads of hubs that are open now, or of hubs that another node leads now.
     pub(super) fn retry_blocked_reads(&mut self, turn: &mut Turn<impl Sink>) {
-        if self.blocked_reads.rooms.is_empty() {
-            return;
-        }
-        for (hub, read) in std::mem::take(&mut self.blocked_reads.rooms) {
+        for (hub, read) in self.blocked_reads.take() {
             if read.from == self.shard && !self.clients.has(read.conn) {
                 continue;
             }
             let is_here = self.relayed_slot(&read.room_name(&self.classes)).is_none();
             if is_here && turn.sink.log_refuses(hub) == Some(ErrorCode::HubClosed) {
-                self.blocked_reads.rooms.push((hub, read));
+                self.blocked_reads.block(hub, read);
             } else {
                 self.read_here(read, turn);
             }

@@ -8,76 +8,15 @@
 //! Invariant: a record that was committed before a reader's subscription began is in the entry that it reads,
 //! or a later record is.
 
+use super::retaining::{Waits, Writing};
 use super::{Broker, Draft, Publisher, Turn};
 use crate::rooms::RoomHandle;
 use crate::rows::{self, Kept};
 use crate::{Asker, Outcome, Published, Reply, Sink, Ticket};
-use ahash::RandomState;
-use hashbrown::HashMap;
 use hubsub_message::{NodeMessage, Record};
+use hubsub_types::ErrorCode;
 use hubsub_types::names::topic_fits;
-use hubsub_types::{ErrorCode, ShardId};
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-#[derive(Default)]
-pub(super) struct Retaining {
-    last: u64,
-    in_flight: BTreeMap<u64, Writing>,
-    topics: HashMap<Arc<[u8]>, u32, RandomState>,
-    waits: Vec<(u64, Waits)>,
-}
-
-pub(super) struct Writing {
-    ticket: Ticket,
-    published: Published,
-    topic: Arc<[u8]>,
-}
-
-pub(super) enum Waits {
-    Count(Ticket, Result<u64, ErrorCode>),
-    Repeat(Ticket, Published),
-    All(ShardId, u32),
-}
-
-impl Retaining {
-    /// The entry of a record of a topic is in flight from now on; returns its number.
-    fn begin(&mut self, entry: Writing) -> u64 {
-        self.last += 1;
-        *self.topics.entry(Arc::clone(&entry.topic)).or_default() += 1;
-        self.in_flight.insert(self.last, entry);
-        self.last
-    }
-
-    fn end(&mut self, number: u64) -> Option<Writing> {
-        let entry = self.in_flight.remove(&number)?;
-        if let Some(count) = self.topics.get_mut(&entry.topic) {
-            *count -= 1;
-            if *count == 0 {
-                self.topics.remove(&entry.topic);
-            }
-        }
-        Some(entry)
-    }
-
-    /// Lets a request wait for all entries that are in flight now; returns it if there are none.
-    pub(super) fn wait(&mut self, waits: Waits) -> Option<Waits> {
-        if self.in_flight.is_empty() {
-            return Some(waits);
-        }
-        self.waits.push((self.last, waits));
-        None
-    }
-
-    fn take_done(&mut self) -> Vec<Waits> {
-        let first = self.in_flight.keys().next().copied().unwrap_or(u64::MAX);
-        let waits = std::mem::take(&mut self.waits).into_iter();
-        let (done, left): (Vec<_>, Vec<_>) = waits.partition(|(number, _)| *number < first);
-        self.waits = left;
-        done.into_iter().map(|(_, waits)| waits).collect()
-    }
-}
 
 impl Broker {
     pub(super) fn topic_fits(&self, topic: &[u8]) -> bool {
@@ -176,7 +115,7 @@ impl Broker {
         topic: &[u8],
         count: Result<u64, ErrorCode>,
     ) -> Reply<u64> {
-        if !self.retaining.topics.contains_key(topic) {
+        if !self.retaining.has(topic) {
             return Outcome::Now(count);
         }
         self.retaining.wait(Waits::Count(ticket, count));

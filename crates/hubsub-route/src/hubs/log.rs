@@ -3,9 +3,9 @@
 
 use super::HubSeed;
 use crate::Ticket;
-use crate::logread::Ask;
 use crate::producers::{Producers, log_bytes, log_bytes_of};
-use crate::rooms::{HistoryQuery, Recalled, RoomHandle};
+use crate::requests::{Ask, HistoryQuery};
+use crate::rooms::{Recalled, RoomHandle};
 use crate::sparse::spare;
 use crate::traffic::Traffic;
 use ahash::RandomState;

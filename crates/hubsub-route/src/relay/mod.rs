@@ -9,6 +9,7 @@ mod messages;
 mod misses;
 mod moves;
 mod nodes;
+mod parked;
 mod patterns;
 mod state;
 mod upstreams;
@@ -17,8 +18,8 @@ mod watch;
 
 pub use limits::RelayLimits;
 pub(crate) use {
-    handover::*, holes::*, limits::*, messages::*, misses::*, moves::*, patterns::*, state::*, upstreams::*,
-    watch::*,
+    handover::*, holes::*, limits::*, messages::*, misses::*, moves::*, parked::*, patterns::*, state::*,
+    upstreams::*, watch::*,
 };
 
 use hubsub_types::{NodeId, ProducerId};

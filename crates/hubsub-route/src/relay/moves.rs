@@ -1,7 +1,7 @@
 //! State of a shard while rooms are moved (docs/protocol/moves.md): as an edge the rooms that it leaves, as a
 //! home the shards that leave rooms which were here.
 
-use super::state::Parked;
+use super::parked::Parked;
 use crate::{Attach, Ticket};
 use ahash::RandomState;
 use hashbrown::HashMap;

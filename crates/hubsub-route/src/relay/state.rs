@@ -3,15 +3,14 @@
 
 use super::handover::Handover;
 use super::holes::Holes;
-use super::misses::{Misses, Missing};
+use super::misses::Misses;
 use super::moves::Moves;
 use super::nodes::Peers;
+use super::parked::{Load, Parked, Question};
 use super::patterns::PatternSets;
 use super::upstreams::{InterestRequest, Upstreams};
-use super::waiting::Load;
 use super::watch::{Watched, Watchers};
 use super::{Cluster, Leader, RelayLimits};
-use crate::Ticket;
 use crate::cursors::Read;
 use crate::hubread::HubRead;
 use crate::rooms::RoomHandle;
@@ -103,16 +102,6 @@ pub struct HubState {
 }
 
 #[derive(Debug)]
-pub struct Parked {
-    /// Orders waiting publishes by arrival.
-    pub number: u64,
-    pub ticket: Ticket,
-    pub record: Arc<Record>,
-    /// Start of its time limit, in ms.
-    pub since_ms: u64,
-}
-
-#[derive(Debug)]
 pub struct Early {
     pub from: NodeId,
     pub since_ms: u64,
@@ -139,13 +128,6 @@ pub enum Request {
     Hole(RoomHandle),
     /// A request for the number of subscribers, or for records for HISTORY.
     Question(Question),
-}
-
-#[derive(Debug)]
-pub struct Question {
-    /// A request for which [`Missing::is_question`] is true.
-    pub what: Missing,
-    pub until_ms: u64,
 }
 
 impl HubState {

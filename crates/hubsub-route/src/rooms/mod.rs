@@ -16,7 +16,7 @@ mod relayed;
 pub use listing::{Page, RoomInfo};
 pub use relayed::TopicKey;
 
-pub use past::{HistoryPart, HistoryQuery};
+pub use crate::requests::{HistoryPart, HistoryQuery};
 
 use crate::Now;
 use crate::counts::Counts;

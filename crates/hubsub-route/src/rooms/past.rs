@@ -5,7 +5,8 @@ use crate::Now;
 use crate::cursors::{Range, Read};
 use crate::history::{Entry, Ring};
 use crate::hubs::Hub;
-use crate::logread::{Ask, Found, Known, LogRead, Then, Want};
+use crate::logread::{Found, Known, LogRead, Then, Want};
+use crate::requests::{Ask, HistoryPart, HistoryQuery};
 use crate::rows;
 use hubsub_message::Record;
 use hubsub_types::{Epoch, HubId, Position, Seq};
@@ -14,25 +15,6 @@ use std::sync::Arc;
 /// A room that another node leads is followed for this time after its last record: patterns keep no room in
 /// memory, and a hole after a broken link is detected by the last position.
 const RELAYED_IDLE_MS: u64 = 60_000;
-
-#[derive(Clone, Debug, Default)]
-pub struct HistoryPart {
-    /// Whether `after` was a position of this epoch that is still in history.
-    pub recovered: bool,
-    /// The position before the oldest record in history: a reader may start after it.
-    pub start: Position,
-    pub records: Vec<Arc<Record>>,
-}
-
-#[derive(Clone, Debug)]
-pub struct HistoryQuery {
-    pub room: Vec<u8>,
-    pub count: u64,
-    /// Start after this position; none: the last `count` records.
-    pub after: Option<Position>,
-    /// Only records of this topic; none: of all.
-    pub topic: Option<Vec<u8>>,
-}
 
 impl Rooms {
     /// Stores a record that has its position. For a log that keeps the latest record of each room, memory

@@ -1,7 +1,8 @@
 //! Tests of rooms without a log.
 
 use super::*;
-use crate::logread::{Ask, Known};
+use crate::logread::Known;
+use crate::requests::Ask;
 use hubsub_message::Record;
 use hubsub_types::{Class, History};
 

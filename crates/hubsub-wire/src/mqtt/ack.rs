@@ -2,10 +2,10 @@
 //! answer. 5.0 omits empty properties, and then also a reason that is success; 3.1 and 3.1.1 have neither.
 
 use super::error::Flaw;
-use super::field::{Field, Reader, Writer};
-use super::packet::{PacketId, Peer, Version};
+use super::field::{Field, PacketId, Reader, Writer};
 use super::property::{Place, Properties, Property};
 use super::reason::{Carrier, Reason};
+use super::version::{Peer, Version};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connack<'a> {

@@ -8,10 +8,11 @@
 
 use super::error::Flaw;
 use super::field::{Field, Reader, Writer};
-use super::packet::{Qos, Version};
 use super::property::{Place, Properties};
 use super::reason::Reason;
 use super::topic::topic_name;
+use super::version::Version;
+use hubsub_types::Qos;
 
 const USER_NAME: u8 = 0x80;
 const PASSWORD: u8 = 0x40;

@@ -7,10 +7,11 @@ use super::ack::{Ack, Auth, Connack, Disconnect};
 use super::connect::Connect;
 use super::error::{Flaw, ProtocolError};
 use super::field::{Reader, Short, short};
-use super::packet::{Packet, Peer, Version, kind};
+use super::packet::{Packet, kind};
 use super::publish::{Head, Publish};
 use super::reason::Carrier;
 use super::subscribe::{Suback, Subscribe, Unsuback, Unsubscribe};
+use super::version::{Peer, Version};
 
 /// Greatest lengths of packets, including the fixed header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

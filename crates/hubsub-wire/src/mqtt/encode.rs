@@ -1,18 +1,14 @@
 //! Encoding of packets, for clients and servers. A body is written after one byte reserved for its length,
 //! and moved if the length takes more. Only PUBLISH is optimised further, see `publish.rs`.
 
-use super::field::{SHORT_MAX, Writer, short_len, write_short};
-use super::packet::{Packet, Version, kind};
+use super::ack::{Connack, Disconnect};
+use super::error::{EncodeError, ProtocolError};
+use super::field::{Writer, remaining_length_checked, write_short};
+use super::packet::{Packet, kind};
+use super::property::Properties;
 use super::publish::write_publish;
-
-/// Why a packet is not sent; the output is unchanged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum EncodeError {
-    #[error("packet longer than the peer takes: {bytes} bytes")]
-    TooLong { bytes: usize },
-    #[error("text longer than 65535 bytes: {bytes}")]
-    FieldTooLong { bytes: usize },
-}
+use super::reason::Reason;
+use super::version::Version;
 
 impl Packet<'_> {
     /// Appends it in the format of `version`; CONNECT contains its own. Parts that the version does not have
@@ -70,12 +66,20 @@ impl Packet<'_> {
     }
 }
 
-/// Converts a remaining length, if the protocol allows it and the packet is short enough.
-#[inline]
-pub(super) fn remaining_length_checked(length: usize, packet_bytes_max: usize) -> Result<u32, EncodeError> {
-    let bytes = length.saturating_add(1 + short_len(length));
-    match u32::try_from(length) {
-        Ok(length) if length <= SHORT_MAX && bytes <= packet_bytes_max => Ok(length),
-        _ => Err(EncodeError::TooLong { bytes }),
+impl ProtocolError {
+    /// Appends a server's last packet before it closes: CONNACK in reply to CONNECT, later DISCONNECT, if the
+    /// version has one. Not for a caller that decodes on before it has sent CONNACK.
+    pub fn write(self, out: &mut Vec<u8>) {
+        let (reason, properties) = (self.flaw.reason(), Properties::default());
+        let (version, packet) = match self.version {
+            Some(version)
+                if self.first && (version == Version::V5 || reason == Reason::UnsupportedProtocolVersion) =>
+            {
+                (version, Packet::Connack(Connack { session_present: false, reason, properties }))
+            }
+            Some(version @ Version::V5) => (version, Packet::Disconnect(Disconnect { reason, properties })),
+            _ => return,
+        };
+        packet.write(out, version, usize::MAX).expect("its few bytes are no limit's");
     }
 }

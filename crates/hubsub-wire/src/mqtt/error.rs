@@ -1,10 +1,7 @@
-//! Protocol errors: the flaw of a packet, its reason code, and the last bytes to the peer before its
-//! connection is closed.
+//! Errors: the flaw of a packet with its reason code, and why a packet is not sent.
 
-use super::ack::{Connack, Disconnect};
-use super::packet::{Packet, Version};
-use super::property::Properties;
 use super::reason::Reason;
+use super::version::Version;
 use crate::flaws::flaws;
 
 flaws! {
@@ -67,20 +64,11 @@ pub struct ProtocolError {
     pub first: bool,
 }
 
-impl ProtocolError {
-    /// Appends a server's last packet before it closes: CONNACK in reply to CONNECT, later DISCONNECT, if the
-    /// version has one. Not for a caller that decodes on before it has sent CONNACK.
-    pub fn write(self, out: &mut Vec<u8>) {
-        let (reason, properties) = (self.flaw.reason(), Properties::default());
-        let (version, packet) = match self.version {
-            Some(version)
-                if self.first && (version == Version::V5 || reason == Reason::UnsupportedProtocolVersion) =>
-            {
-                (version, Packet::Connack(Connack { session_present: false, reason, properties }))
-            }
-            Some(version @ Version::V5) => (version, Packet::Disconnect(Disconnect { reason, properties })),
-            _ => return,
-        };
-        packet.write(out, version, usize::MAX).expect("its few bytes are no limit's");
-    }
+/// Why a packet is not sent; the output is unchanged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EncodeError {
+    #[error("packet longer than the peer takes: {bytes} bytes")]
+    TooLong { bytes: usize },
+    #[error("text longer than 65535 bytes: {bytes}")]
+    FieldTooLong { bytes: usize },
 }

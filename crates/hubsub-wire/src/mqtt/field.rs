@@ -1,10 +1,9 @@
 //! Encoding of values (section 1.5 of 5.0): integers big-endian, bytes and texts with two bytes of length in
 //! front, short numbers 7 bits per byte, the lowest first.
 
-use super::encode::EncodeError;
-use super::error::Flaw;
+use super::error::{EncodeError, Flaw};
 use memchr::memchr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 
 pub const SHORT_MAX: u32 = 268_435_455;
 
@@ -80,6 +79,16 @@ pub fn short_len(number: usize) -> usize {
         0x80..0x4000 => 2,
         0x4000..0x20_0000 => 3,
         _ => 4,
+    }
+}
+
+/// Converts a remaining length, if the protocol allows it and the packet is short enough.
+#[inline]
+pub fn remaining_length_checked(length: usize, packet_bytes_max: usize) -> Result<u32, EncodeError> {
+    let bytes = length.saturating_add(1 + short_len(length));
+    match u32::try_from(length) {
+        Ok(length) if length <= SHORT_MAX && bytes <= packet_bytes_max => Ok(length),
+        _ => Err(EncodeError::TooLong { bytes }),
     }
 }
 
@@ -170,6 +179,9 @@ impl<'a> Field<'a> for Pair<'a> {
         self.value.write(to);
     }
 }
+
+/// Packet identifier; never 0.
+pub type PacketId = NonZeroU16;
 
 /// Subscription identifier, chosen by the client: 1 to 268,435,455.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -31,14 +31,14 @@ mod publish;
 mod reason;
 mod subscribe;
 mod topic;
+mod version;
 
 pub use ack::{Ack, Auth, Connack, Disconnect};
 pub use connect::{Connect, Will};
 pub use decode::{DecodeLimits, Decoded, Decoder, packet_bytes};
-pub use encode::EncodeError;
-pub use error::{Flaw, ProtocolError};
-pub use field::{Pair, SubscriptionId};
-pub use packet::{Packet, PacketId, Peer, Qos, REMAINING_LENGTH_MAX, Version};
+pub use error::{EncodeError, Flaw, ProtocolError};
+pub use field::{PacketId, Pair, SubscriptionId};
+pub use packet::{Packet, REMAINING_LENGTH_MAX};
 pub use property::{Place, Properties, Property, PropertyList};
 pub use publish::{Encoded, Publish, write_plain, write_publish, write_publish_head};
 pub use reason::{Carrier, Reason};
@@ -46,3 +46,6 @@ pub use subscribe::{
     Filters, Names, Options, Reasons, RetainHandling, Suback, Subscribe, Unsuback, Unsubscribe,
 };
 pub use topic::{Rewind, is_topic_name, rewind, shared, topic_filter, topic_name};
+pub use version::{Peer, Version};
+
+pub use hubsub_types::Qos;

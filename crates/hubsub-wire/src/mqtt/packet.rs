@@ -1,40 +1,12 @@
-//! Packets and their common types.
+//! All packets, and their types in the first byte.
 
 use super::ack::{Ack, Auth, Connack, Disconnect};
 use super::connect::Connect;
+use super::field::SHORT_MAX;
 use super::publish::Publish;
 use super::subscribe::{Suback, Subscribe, Unsuback, Unsubscribe};
-use std::num::NonZeroU16;
 
-pub use hubsub_types::Qos;
-
-pub const REMAINING_LENGTH_MAX: usize = 268_435_455;
-
-/// Packet identifier; never 0.
-pub type PacketId = NonZeroU16;
-
-/// An MQTT version, by its protocol level.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum Version {
-    /// MQTT 3.1, whose protocol name is `MQIsdp`.
-    V31 = 3,
-    V311 = 4,
-    V5 = 5,
-}
-
-impl Version {
-    #[must_use]
-    pub fn protocol_name(self) -> &'static str {
-        if self == Version::V31 { "MQIsdp" } else { "MQTT" }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Peer {
-    Client,
-    Server,
-}
+pub const REMAINING_LENGTH_MAX: usize = SHORT_MAX as usize;
 
 macro_rules! packets {
     ($($(#[doc = $doc:literal])* $number:literal $name:ident $kind:ident $($content:ty)?;)+) => {

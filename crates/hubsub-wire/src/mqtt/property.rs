@@ -3,11 +3,10 @@
 //! They stay encoded: a length, then an identifier and a value each, in any order. Decoding checks all of
 //! them once; users iterate over them.
 
-use super::encode::EncodeError;
-use super::error::Flaw;
+use super::error::{EncodeError, Flaw};
 use super::field::{Field, Pair, Reader, SHORT_MAX, SubscriptionId, Writer, write_short};
-use super::packet::Version;
 use super::topic::topic_name;
+use super::version::Version;
 
 /// A packet that has properties, with its sender where that matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,12 +9,13 @@
 //! encoded alone, so that variants share a payload or the payload follows in pieces.
 
 use super::ack::packet_id;
-use super::encode::{EncodeError, remaining_length_checked};
-use super::error::Flaw;
-use super::field::{Field, Reader, Short, short, short_len, write_short};
-use super::packet::{PacketId, Peer, Qos, Version, kind};
+use super::error::{EncodeError, Flaw};
+use super::field::{Field, PacketId, Reader, Short, remaining_length_checked, short, short_len, write_short};
+use super::packet::kind;
 use super::property::{Place, Properties, Property};
 use super::topic::topic_name;
+use super::version::{Peer, Version};
+use hubsub_types::Qos;
 
 const DUP: u8 = 0x08;
 const RETAIN: u8 = 0x01;

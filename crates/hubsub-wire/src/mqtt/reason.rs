@@ -1,7 +1,7 @@
 //! The reason codes of MQTT 5.0 (section 2.4), and their counterparts in 3.1 and 3.1.1: return codes of
 //! CONNACK, and the failure of SUBACK.
 
-use super::packet::Version;
+use super::version::Version;
 
 /// A packet that carries a reason, with its sender where that matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

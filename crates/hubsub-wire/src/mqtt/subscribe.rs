@@ -9,13 +9,13 @@
 //! ```
 
 use super::ack::{packet_id, reason};
-use super::encode::EncodeError;
-use super::error::Flaw;
-use super::field::{Field, Reader, Writer};
-use super::packet::{PacketId, Qos, Version};
+use super::error::{EncodeError, Flaw};
+use super::field::{Field, PacketId, Reader, Writer};
 use super::property::{Place, Properties};
 use super::reason::{Carrier, Reason};
 use super::topic::{shared, topic_filter};
+use super::version::Version;
+use hubsub_types::Qos;
 
 /// Whether a subscription gets retained messages at its start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

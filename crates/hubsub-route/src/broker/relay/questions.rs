@@ -6,13 +6,12 @@
 //! the room has no place, as for a room without records.
 
 use super::{Broker, Turn};
-use crate::logread::Ask;
 use crate::places::UNPLACED;
 use crate::relay::{
     HubState, InFlight, Leader, Missing, Question, READ_BYTES_MAX, READ_RECORDS_MAX, Request,
 };
+use crate::requests::{Ask, HistoryPart, HistoryQuery};
 use crate::ring::NOWHERE;
-use crate::rooms::{HistoryPart, HistoryQuery};
 use crate::rows::RowPage;
 use crate::topics::TopicId;
 use crate::{Asker, Msg, Namespace, Now, Outcome, Reply, Sink, Start, Ticket};

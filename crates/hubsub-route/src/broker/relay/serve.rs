@@ -3,9 +3,10 @@
 use super::{Broker, Turn};
 use crate::Names;
 use crate::cursors::{OfNode, Range, Read};
-use crate::logread::{Ask, Known};
+use crate::logread::Known;
 use crate::relay::{Admit, Leader, READ_BYTES_MAX, READ_RECORDS_MAX};
-use crate::rooms::{HistoryPart, HistoryQuery, TopicKey};
+use crate::requests::{Ask, HistoryPart, HistoryQuery};
+use crate::rooms::TopicKey;
 use crate::rows::RowPage;
 use crate::topics::TopicId;
 use crate::traces::StepKind;
