@@ -1,7 +1,7 @@
 """Checks that files of a Rust crate do not use each other in large circles, and the floors of crates that have them:
 a file uses files of its own folder and of folders on lower floors only.
 
-    floors.py [--write | --figures] [FILE]
+    floors.py [--write | --figures | --picture] [FILE]
 
 The largest circle of files in any crate is at most 10. `scripts/floors.toml` has a table per crate, under its path:
 `circle`, the number of files in its largest circle of uses; and, if its folders are on floors: `floors` from the lowest
@@ -324,6 +324,11 @@ def figures(house: House) -> str:
     )
 
 
+def picture(floors: Iterable[Iterable[str]]) -> str:
+    """The floors from the highest down, a line each, as `ARCHITECTURE.md` has them."""
+    return "\n".join("  ".join(floor) for floor in reversed(list(floors)))
+
+
 def main(args: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -331,6 +336,7 @@ def main(args: list[str]) -> int:
     parser.add_argument("file", nargs="?", type=Path, default=Path(__file__).with_suffix(".toml"))
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--figures", action="store_true")
+    parser.add_argument("--picture", action="store_true")
     given = parser.parse_args(args)
     root = Path(__file__).parent.parent
     listed = tomllib.loads(given.file.read_text())
@@ -342,6 +348,9 @@ def main(args: list[str]) -> int:
     }
     if given.write:
         given.file.write_text("\n".join(shown(path, houses[path], listed[path]) for path in listed))
+    if given.picture:
+        print("\n\n".join(picture(house.floors) for house in houses.values() if house.floors))
+        return 0
     if given.figures:
         for path, house in houses.items():
             print(f"{path}: {figures(house)}")

@@ -123,3 +123,8 @@ def test_a_file_in_no_folder_is_reported(script: Any, house: Any) -> None:
 
 def test_the_crates_keep_their_floors(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert script.main([]) == 0, capsys.readouterr().out
+
+
+def test_the_page_has_the_floors_of_today(script: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert script.main(["--picture"]) == 0
+    assert capsys.readouterr().out in (ROOT / "ARCHITECTURE.md").read_text()
