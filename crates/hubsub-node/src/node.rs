@@ -35,7 +35,6 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use threads::{bind, bind_shards, run_id, run_shard};
 
-/// The start parameters of a node.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     pub name: String,
@@ -72,7 +71,6 @@ pub struct NodeConfig {
     pub version: String,
 }
 
-/// A failed start of a node.
 #[derive(Debug)]
 pub struct NotStarted {
     pub error: io::Error,
@@ -217,7 +215,7 @@ impl Node {
         let now = Arc::new(ClassesNow::new(Arc::clone(&classes), Arc::clone(&hubs)));
         let listing = started.as_ref().map(|s| {
             let (log, logged) = (Arc::clone(&s.log), Arc::clone(&s.hubs));
-            Listing::start(log, logged, Arc::clone(&now)).map(Arc::new)
+            Listing::start(log, logged, Arc::clone(&now), inboxes.clone()).map(Arc::new)
         });
         let openings = started.as_ref().map(|s| {
             let (inboxes, control) = (Arc::clone(&inboxes), Arc::clone(&control));
@@ -320,31 +318,23 @@ impl Node {
             started.streams.set_limits(limits);
         }
         let limits = Arc::new(limits.clone());
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Limits(Arc::clone(&limits))]);
-        }
+        self.inboxes.send_all(|| Mail::Limits(Arc::clone(&limits)));
     }
 
     /// Starts accepting clients, including those that have been waiting since the start.
     pub fn accept(&self) {
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Accept]);
-        }
+        self.inboxes.send_all(|| Mail::Accept);
     }
 
     /// Closes MQTT clients that have recorded sessions, before the node leaves its cluster; new ones are
     /// refused. Each shard reports once those sessions are recorded.
     pub fn part_from_sessions(&self) {
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::PartFromSessions]);
-        }
+        self.inboxes.send_all(|| Mail::PartFromSessions);
     }
 
     /// Stops accepting, lets output drain for `grace_ms`, closes. Each shard reports when it has ended.
     pub fn stop(&self, grace_ms: u64) {
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Stop(grace_ms)]);
-        }
+        self.inboxes.send_all(|| Mail::Stop(grace_ms));
     }
 
     /// Waits for the shards to end, after `stop`.
@@ -368,19 +358,16 @@ impl Node {
     }
 
     /// Opens and closes hubs, if any class has a log.
-    #[must_use]
     pub fn openings(&self) -> Option<&Openings> {
         self.openings.as_ref()
     }
 
     /// Readers of long log ranges, if any class has a log.
-    #[must_use]
     pub fn streams(&self) -> Option<&Streams> {
         self.log.as_ref().map(|started| &*started.streams)
     }
 
     /// Name of a room's class, and the hub whose log has its records, if any.
-    #[must_use]
     pub fn logged_hub_of(&self, room: &[u8]) -> (String, Option<HubId>) {
         let (classes, hubs) = (self.classes.get(), self.classes.hubs());
         let class = classes.class_of_room(room);
@@ -398,13 +385,11 @@ impl Node {
     }
 
     /// Status of the store of sessions, if there is a separate one.
-    #[must_use]
     pub fn store_status(&self) -> Option<StoreStatus> {
         self.store.as_ref().map(StoreThread::status)
     }
 
     /// Status of the log, if any class has one.
-    #[must_use]
     pub fn log_status(&self) -> Option<LogStatus> {
         self.log.as_ref().map(Started::status)
     }
@@ -413,7 +398,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Event;
+    use crate::control::{Event, ShardEvent};
     use std::sync::mpsc;
 
     #[test]
@@ -455,7 +440,7 @@ mod tests {
         });
         assert_eq!(result.err().unwrap().error.to_string(), "no more threads");
         assert_eq!(ends.try_iter().count(), 2, "each has ended before the error is returned");
-        let is_failure = |event: &Event| matches!(event, Event::Stopped(_, Some(_)));
+        let is_failure = |event: &Event| matches!(event, Event::Shard(ShardEvent::Stopped(_, Some(_))));
         assert!(!control.drain(64).iter().any(is_failure), "as at any stop");
     }
 }

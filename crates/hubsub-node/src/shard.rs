@@ -29,7 +29,6 @@ use crate::io::listener::{LISTENERS, Listener};
 use crate::io::log_lines::Level;
 use crate::io::memory::{self, Peak};
 use crate::io::spin::Spin;
-use crate::io::transport::Transport;
 use crate::link;
 use crate::mqtt::state::mail::Traveller;
 use crate::presence;
@@ -110,7 +109,6 @@ pub struct Shard {
 }
 
 impl Shard {
-    #[must_use]
     pub fn new(ctx: Ctx, poll: Poll, listeners: Vec<Listener>, started: Instant) -> Shard {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall = wall.saturating_sub(started.elapsed());
@@ -164,7 +162,9 @@ impl Shard {
             self.clock.split(false);
             turn::flush(&mut self.ctx);
             let told = turn::reap(&mut self.ctx);
-            self.take_lingering(told);
+            let Io { now, limits, metrics, .. } = &self.ctx.io;
+            let closed = self.lingering.take_in(told, self.poll.registry(), now.mono_ms, limits);
+            metrics.mqtt_lingering_closed_total.add(closed);
             // Drained cursors and closed connections send mail, too; it must not wait for the next turn.
             self.ctx.io.mailer.flush();
             self.clock.split(true);
@@ -417,12 +417,6 @@ impl Shard {
             io.log_conn(Level::Info, "no command in time", key, Vec::new());
             io.close_now(key);
         }
-    }
-
-    fn take_lingering(&mut self, told: Vec<Transport>) {
-        let Io { now, limits, metrics, .. } = &self.ctx.io;
-        let closed = self.lingering.take_in(told, self.poll.registry(), now.mono_ms, limits);
-        metrics.mqtt_lingering_closed_total.add(closed);
     }
 
     fn keep_house(&mut self) {

@@ -101,7 +101,6 @@ pub(super) fn begin_leads(ctx: &mut Ctx, incarnation: u64) {
     show_leads(ctx);
 }
 
-/// Applies the registered processes.
 pub(super) fn lead_roster(ctx: &mut Ctx, roster: &[Registered]) {
     call_leads(ctx, |leads, _| leads.set_registered(roster));
 }

@@ -26,7 +26,6 @@ pub struct Refusal {
 /// The reply to a request about a stream.
 #[derive(Clone, Debug)]
 pub enum StreamAnswer {
-    /// The number of a stream.
     Opened(u64),
     /// The next chunk; none after the last.
     Chunk(Option<Chunk>),
@@ -36,7 +35,6 @@ pub enum StreamAnswer {
 /// The reply to a request about a hub.
 #[derive(Clone, Debug)]
 pub enum HubAnswer {
-    /// The hub is open.
     Opened(Box<HubStatus>),
     /// It is closed; the last offset assigned, 0 without a record. None if it was not open.
     Closed(Option<u64>),

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 /// The data for the hub's shard.
 pub struct Opened {
-    /// Its status and chain.
     pub hub: Arc<LoggedHub>,
     /// The initial state for the broker.
     pub seed: HubSeed,
@@ -27,11 +26,8 @@ pub struct Opened {
 
 /// The data for the shard, the segment thread and the operator.
 pub struct Described {
-    /// The data for its shard.
     pub opened: Opened,
-    /// For the segment thread.
     pub keeping: Keeping,
-    /// A warning for the operator.
     pub warning: Option<String>,
 }
 

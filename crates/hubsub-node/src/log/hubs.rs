@@ -17,9 +17,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 /// The most damages listed per hub.
 const DAMAGES_MAX: usize = 8;
 
-/// A hub with a log.
 pub struct LoggedHub {
-    /// The name of its class.
     class: String,
     /// Index of its class in the node's table.
     pub class_index: ClassIndex,
@@ -48,7 +46,6 @@ pub struct LoggedHub {
 }
 
 impl LoggedHub {
-    /// The state at its opening.
     pub fn new(
         entry: &HubEntry,
         chain: Option<Arc<Chain<Disk>>>,
@@ -91,12 +88,10 @@ impl LoggedHub {
         *self.device.write().expect("nothing panics under this lock") = device;
     }
 
-    /// True while it is closing and accepts no records.
     pub fn closes(&self) -> bool {
         self.closes.load(Ordering::Acquire)
     }
 
-    /// Sets whether it is closing.
     pub fn set_closes(&self, closes: bool) {
         self.closes.store(closes, Ordering::Release);
     }
@@ -106,7 +101,6 @@ impl LoggedHub {
         self.given.fetch_max(offset, Ordering::Relaxed);
     }
 
-    /// The last offset assigned by its shard.
     pub fn given(&self) -> u64 {
         self.given.load(Ordering::Relaxed)
     }
@@ -129,7 +123,6 @@ impl LoggedHub {
         }
     }
 
-    /// Why it is quarantined, if it is.
     pub fn reason(&self) -> Option<String> {
         self.records.as_ref().err().and_then(|entry| entry.quarantined.clone())
     }
@@ -149,22 +142,15 @@ impl LoggedHub {
             state: log.0.name(),
             reason: log.1.map(str::to_owned),
             opened: self.opened,
-            earliest: 0,
             latest: given.max(synced),
             committed: self.committed(),
             synced,
-            bytes: 0,
-            segments: 0,
-            rooms: 0,
-            index_bytes: 0,
-            index_rebuilds: 0,
-            first_us: 0,
-            last_us: 0,
             traffic: self.traffic.totals(),
             archived: self.archive.archived.load(Ordering::Relaxed),
             waiting_bytes: self.archive.waiting_bytes.load(Ordering::Relaxed),
             unarchived_lost: self.archive.lost.load(Ordering::Relaxed),
             damaged,
+            ..HubStatus::default()
         };
         match &self.records {
             Ok(chain) => {
@@ -249,7 +235,6 @@ impl LoggedHubs {
         }
     }
 
-    /// Records a damage of a hub.
     pub fn damaged(&self, hub: HubId, damage: String) {
         if let Some(hub) = self.get(hub) {
             hub.is_damaged(damage);
@@ -257,8 +242,7 @@ impl LoggedHubs {
     }
 }
 
-/// The status of a hub.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct HubStatus {
     /// Its id, which is the name of its directory.
     pub id: HubId,
@@ -285,7 +269,6 @@ pub struct HubStatus {
     pub synced: u64,
     /// Bytes of its segments.
     pub bytes: u64,
-    /// The number of its segments.
     pub segments: u64,
     /// Rooms with records; 0 if unknown.
     pub rooms: u64,
@@ -300,7 +283,6 @@ pub struct HubStatus {
     /// Timestamp of its last record in a segment, in µs; 0 without one.
     #[serde(rename = "last_timestamp_us", serialize_with = "unless_zero")]
     pub last_us: u64,
-    /// Its traffic since the start.
     #[serde(flatten, serialize_with = "traffic")]
     pub traffic: TrafficTotals,
     /// The first offset not archived; 0 without an archive.

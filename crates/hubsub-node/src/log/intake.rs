@@ -23,11 +23,9 @@ struct Waiting {
     is_stopping: bool,
 }
 
-/// The result of a take.
 pub enum Taken {
     /// Records, in order per hub.
     Batches(Vec<Batch>),
-    /// The wait timed out.
     Nothing,
     /// The queue is stopped and empty.
     End,
@@ -75,13 +73,10 @@ impl Intake {
         }
     }
 
-    /// Marks batches as synced.
     pub fn done(&self, batches: &[Batch]) {
         self.bytes.fetch_sub(bytes_of(batches), Ordering::Relaxed);
     }
 
-    /// Bytes submitted and not synced yet.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -23,10 +23,8 @@ const JOBS_MAX: usize = 1024;
 /// latest may be missing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The selection of a page.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Only rooms that match.
     pub glob: Option<Vec<u8>>,
     /// Only rooms after this name.
     pub after: Option<Vec<u8>>,
@@ -39,9 +37,9 @@ pub struct Listing {
     thread: Readers,
     known: Arc<Known>,
     log: Arc<Log>,
+    inboxes: Arc<dyn Post<LogMail>>,
 }
 
-/// The hubs and classes.
 struct Known {
     logged: Arc<LoggedHubs>,
     classes: Arc<ClassesNow>,
@@ -52,9 +50,14 @@ impl Listing {
     ///
     /// # Errors
     /// If the system has no threads left.
-    pub fn start(log: Arc<Log>, logged: Arc<LoggedHubs>, classes: Arc<ClassesNow>) -> io::Result<Listing> {
+    pub fn start(
+        log: Arc<Log>,
+        logged: Arc<LoggedHubs>,
+        classes: Arc<ClassesNow>,
+        inboxes: Arc<dyn Post<LogMail>>,
+    ) -> io::Result<Listing> {
         let thread = Readers::start("hubsub-log-names", 1, JOBS_MAX)?;
-        Ok(Listing { thread, known: Arc::new(Known { logged, classes }), log })
+        Ok(Listing { thread, known: Arc::new(Known { logged, classes }), log, inboxes })
     }
 
     /// Looks up a room in its hub's log, from memory.
@@ -64,7 +67,6 @@ impl Listing {
         self.known.cold_room(hub, name, last)
     }
 
-    /// The number of rooms in the logs of some hubs.
     pub fn count(&self, hubs: impl Iterator<Item = HubId>) -> u64 {
         hubs.filter_map(|hub| self.known.logged.chain(hub)).map(|chain| chain.rooms.len() as u64).sum()
     }
@@ -77,9 +79,9 @@ impl Listing {
         wanted: Wanted,
         here: Vec<RoomInfo>,
         ask: Ask,
-        inboxes: &Arc<dyn Post<LogMail>>,
     ) -> Option<Part> {
-        let (known, log, inboxes) = (Arc::clone(&self.known), Arc::clone(&self.log), Arc::clone(inboxes));
+        let (known, log, inboxes) =
+            (Arc::clone(&self.known), Arc::clone(&self.log), Arc::clone(&self.inboxes));
         let (begin, mut here) = (Instant::now(), here);
         let job = Box::new(move || {
             if known.is_behind(&hubs) && begin.elapsed() < PATIENCE {

@@ -28,7 +28,6 @@ pub enum LogMail {
 
 impl LogMail {
     /// Bytes that count against the mailbox limit.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let records = match self {
             LogMail::Found(_, Ok(found)) => &found.records,

@@ -33,7 +33,6 @@ const REFUSES_AFTER: Duration = Duration::from_secs(1);
 
 /// A synced frame of the journal.
 pub struct Frame {
-    /// The number of its journal file.
     pub file: u64,
     pub number: u64,
     pub batches: Vec<Batch>,
@@ -177,7 +176,6 @@ impl<S: Storage> Handover<S> {
     }
 }
 
-/// The segment thread's state.
 pub struct Thread<S: Storage> {
     segments: Segments<S>,
     settings: LogSettings,

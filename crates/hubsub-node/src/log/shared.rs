@@ -19,7 +19,6 @@ pub trait Listener: Send + Sync + 'static {
     fn failed(&self);
 }
 
-/// Settings of the threads.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
     /// Bytes waiting for the journal above which publishers to rooms with a log are not read.
@@ -43,7 +42,6 @@ pub enum Lack {
     File(String),
 }
 
-/// State shared by the log's threads.
 pub struct Shared {
     state: AtomicU8,
     reason: Mutex<Option<String>>,
@@ -59,7 +57,6 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The state of a log that accepts records.
     pub fn new(control: Arc<dyn Report<Event>>, listener: Arc<dyn Listener>) -> Shared {
         Shared {
             state: AtomicU8::new(State::Open as u8),

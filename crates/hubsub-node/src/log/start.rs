@@ -26,7 +26,6 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The number of reader threads.
 const READERS: usize = 2;
 
 /// The class of session entries.
@@ -68,7 +67,6 @@ impl Numbering {
     }
 }
 
-/// The parts of a running log.
 pub struct Started {
     pub log: Arc<Log>,
     /// Access to its segments.
@@ -172,18 +170,21 @@ pub fn start<F>(
             options.room_bytes().div_ceil(1 << 20),
         ))
     };
+    let failed = |what: &str, error: LogError| match error {
+        LogError::Full => full(),
+        e => refused(format!("{what}{e}")),
+    };
     let disk = Disk::lock(&config.directory).map_err(|e| match e.kind() {
         ErrorKind::WouldBlock => refused(format!("another node uses the data directory: {directory}")),
         _ => refused(format!("cannot open the data directory {directory}: {e}")),
     })?;
     let Opened { journal, mut segments, was_clean, mut warnings } =
         open_as(Arc::new(disk), config.identity, config.hubs.membership(), options).map_err(|e| match e {
-            LogError::Full => full(),
             LogError::OtherCluster { .. } => refused(format!(
                 "the data directory {directory} is not this node's, {e}; hint: start with another data \
                  directory, or in the cluster that this one is of"
             )),
-            e => refused(e.to_string()),
+            e => failed("", e),
         })?;
 
     let logged = of_logged(classes);
@@ -206,10 +207,8 @@ pub fn start<F>(
     for class in missing {
         let shards = if is_reserved(class.as_bytes()) { 1 } else { inboxes.shards() };
         for index in 0..shards {
-            segments.add_hub(class, index, keep_of(classes.get(logged[class]))).map_err(|e| match e {
-                LogError::Full => full(),
-                e => refused(format!("cannot make a hub of class {class}: {e}")),
-            })?;
+            let added = segments.add_hub(class, index, keep_of(classes.get(logged[class])));
+            added.map_err(|e| failed(&format!("cannot make a hub of class {class}: "), e))?;
         }
     }
 
@@ -230,10 +229,7 @@ pub fn start<F>(
         let class = classes.get(index);
         if class.durability == Durability::Replicated && !was_clean {
             // Records acknowledged only from memory may be missing.
-            segments.end_epochs(hub).map_err(|e| match e {
-                LogError::Full => full(),
-                e => refused(e.to_string()),
-            })?;
+            segments.end_epochs(hub).map_err(|e| failed("", e))?;
         }
         let entry = segments.manifest().hub(hub).expect("it is one of them");
         let shard = shard_of(entry, !makes, shards);
@@ -301,7 +297,6 @@ fn only_chain(segments: &Segments<Disk>, class: &str) -> Option<Arc<Chain<Disk>>
     segments.chain(entry.hub)
 }
 
-/// The classes with a log, by name.
 fn of_logged(classes: &ClassTable) -> HashMap<&str, ClassIndex> {
     let logged = (0u16..).zip(classes.classes()).filter(|(_, class)| class.durability.is_logged());
     logged.map(|(index, class)| (class.name.as_str(), index)).collect()

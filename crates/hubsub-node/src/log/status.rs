@@ -7,7 +7,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The status of a log.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogStatus {
     /// `open`, `full` or `failed`.
@@ -25,14 +24,12 @@ pub struct LogStatus {
 }
 
 impl Started {
-    /// Collects the current status.
-    #[must_use]
     pub fn status(&self) -> LogStatus {
-        let (state, reason) = (self.log.state(), self.log.reason());
+        let (state, reason) = (self.log.shared.state(), self.log.shared.reason());
         let reason = reason.filter(|_| state != State::Open);
         let hubs: Vec<HubStatus> =
             self.hubs.all().iter().map(|(id, hub)| hub.status(*id, (state, reason.as_deref()))).collect();
-        let counters = self.log.counters();
+        let counters = &self.log.shared.counters;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (waiting, running) = self.readers.load();
         let figures = BTreeMap::from([

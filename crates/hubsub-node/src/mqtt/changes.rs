@@ -45,7 +45,6 @@ pub(super) fn request_snapshot_later(io: &mut Io, key: ConnKey) {
     }
 }
 
-/// The snapshot timer of a session has fired.
 pub fn snapshot_timer(ctx: &mut Ctx, key: ConnKey) {
     if persistence_of(&mut ctx.io, key).is_some_and(|persistence| persistence.snapshot_timer()) {
         request_snapshot(&mut ctx.io, key, None);

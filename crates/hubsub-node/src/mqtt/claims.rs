@@ -150,7 +150,6 @@ fn other_home(ctx: &Ctx, id: &str) -> Option<ShardId> {
 }
 
 /// The shard of an id on a node with this many shards.
-#[must_use]
 pub fn home_of(id: &str, shards: u16) -> ShardId {
     inbox::shard_of(id.as_bytes(), shards)
 }

@@ -28,7 +28,6 @@ fn is_wild(filter: &str) -> bool {
     filter.contains(['+', '#']) && shared(filter).is_none()
 }
 
-/// The cursors of an online or offline session.
 fn cursors(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Cursors> {
     session_of(&mut ctx.io, key)?.cursors.as_deref_mut()
 }
@@ -90,7 +89,6 @@ fn request_ends(ctx: &mut Ctx, key: ConnKey) {
     }
 }
 
-/// Handles the log ends received in this turn.
 pub fn learn_ends(ctx: &mut Ctx) {
     while !ctx.io.states.mqtt.ends.is_empty() {
         for (key, (number, ends)) in std::mem::take(&mut ctx.io.states.mqtt.ends) {
@@ -169,12 +167,8 @@ pub(super) fn unsubscribed(ctx: &mut Ctx, key: ConnKey, filter: &str) {
 /// Removes the hub cursors of a session without wildcards.
 fn drop_unused_hub_cursors(ctx: &mut Ctx, key: ConnKey) {
     let Some(client) = client_mut(&mut ctx.io, key) else { return };
-    if client
-        .machine
-        .filters
-        .iter()
-        .any(|(filter, options, _)| is_wild(filter) && options.qos > Qos::AtMostOnce)
-    {
+    let needs = |filter: &str, qos: Qos| is_wild(filter) && qos > Qos::AtMostOnce;
+    if client.machine.filters.iter().any(|(filter, options, _)| needs(filter, options.qos)) {
         return;
     }
     let Some(cursors) = cursors(ctx, key) else { return };

@@ -24,13 +24,11 @@ pub struct Client {
 impl Client {
     /// Whether the socket must not be read: a message waits for the result of a join.
     #[inline]
-    #[must_use]
     pub fn waits(&self) -> bool {
         self.waiting.is_some() && self.is_early
     }
 
     /// Memory of an incomplete or waiting message, in bytes.
-    #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         self.message.capacity()
     }
@@ -43,23 +41,19 @@ impl Client {
 
 /// The state of Phoenix on a shard, apart from its connections.
 pub struct State {
-    /// Number of accepted browsers.
     pub clients: usize,
-    /// Number of long-poll sessions.
     pub polled_clients: usize,
     /// Rules for all browsers.
     pub rules: Rc<Rules>,
 }
 
 impl State {
-    #[must_use]
     pub fn new(info: &NodeInfo, limits: &Limits) -> State {
         State { clients: 0, polled_clients: 0, rules: rules(info, limits) }
     }
 }
 
 /// The rules for all browsers of a node, from its configuration.
-#[must_use]
 pub fn rules(info: &NodeInfo, limits: &Limits) -> Rc<Rules> {
     Rc::new(Rules {
         topics: info.phoenix_topics.clone(),
@@ -89,7 +83,6 @@ pub enum PollMail {
 
 impl PollMail {
     /// Bytes that count against the mailbox limit.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let bytes = match self {
             PollMail::Ask(_, _, What::Post(bytes)) | PollMail::Answer(_, bytes, _) => bytes.len(),

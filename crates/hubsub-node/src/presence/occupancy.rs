@@ -42,7 +42,6 @@ fn bucket_of(room: &[u8]) -> Vec<u8> {
     bucket(shard_of(room, BUCKETS).0)
 }
 
-/// Sends this turn's changes to the shards of the rooms' buckets.
 pub fn tell_changed(ctx: &mut Ctx) {
     if !ctx.broker.occupancy.has_changed() {
         return;
@@ -127,7 +126,6 @@ pub fn told(ctx: &mut Ctx, room: &[u8], is_told: bool) {
     act(ctx, |telling, now, actions| telling.told(room, is_told, now, actions));
 }
 
-/// Runs each second: watches the buckets if any class has occupancy records, and forgets old state.
 pub fn look_after(ctx: &mut Ctx) {
     ctx.broker.expire_publishers(ctx.io.now);
     let now_ms = ctx.io.now.mono_ms;

@@ -25,7 +25,6 @@ fn is_bucket(room: &[u8]) -> bool {
 }
 
 /// The room of a node room.
-#[must_use]
 pub fn room_of(topic: &[u8]) -> Option<&[u8]> {
     topic.strip_prefix(ROOMS)
 }
@@ -58,18 +57,15 @@ fn deliver_later(ctx: &mut Ctx, out: Out) {
 }
 
 /// The shard of this node to which a room's members belong.
-#[must_use]
 pub fn home_of(ctx: &Ctx, room: &[u8]) -> ShardId {
     shard_of(room, ctx.io.mailer.shards())
 }
 
-/// A node's message in a node room.
 pub fn heard(ctx: &mut Ctx, room: &[u8], said: &[u8]) {
     ctx.io.metrics.presence_messages_total.add(1);
     event(ctx, |p, now, actions| p.heard(room, said, now, actions));
 }
 
-/// Messages in a node room may have been missed.
 pub fn missed(ctx: &mut Ctx, room: &[u8]) {
     event(ctx, |p, now, actions| p.missed(room, now, actions));
 }
@@ -119,12 +115,12 @@ pub fn watch(ctx: &mut Ctx, room: &Arc<[u8]>, shard: ShardId, seat: u64) {
     *audience.shards.entry(shard).or_default() += 1;
     let shown = shown_now(ctx, room);
     let audience = ctx.io.states.presence.audiences.entry(room.clone()).or_default();
-    match &shown {
-        Some(shown) => audience.had_more = has_more(shown),
+    match shown {
+        Some(shown) => {
+            audience.had_more = has_more(&shown);
+            tell(ctx, shard, PresenceMail::Shown(room.clone(), seat, shown));
+        }
         None => audience.waiting.push(Waiting::Seat(shard, seat)),
-    }
-    if let Some(shown) = shown {
-        tell(ctx, shard, PresenceMail::Shown(room.clone(), seat, shown));
     }
     event(ctx, |p, now, actions| p.watch(room, now, actions));
 }

@@ -15,7 +15,6 @@ pub fn is_of_cluster(ctx: &Ctx, key: ConnKey) -> bool {
     ctx.io.conns.get(key).is_some_and(|conn| conn.kind == ListenerKind::RedisCluster)
 }
 
-/// True if it has subscriptions of any kind.
 pub fn is_subscribed(ctx: &Ctx, key: ConnKey) -> bool {
     let (topics, patterns, shard) = ctx.broker.counts(key);
     topics + patterns + shard > 0
@@ -52,7 +51,8 @@ pub fn allowed_to_read(ctx: &mut Ctx, key: ConnKey, topic: &[u8]) -> bool {
     allowed
 }
 
-/// Sets a flag to ON or OFF.
+/// `CLIENT NO-EVICT|NO-TOUCH ON|OFF`, which only `CLIENT LIST` and `CLIENT INFO` show, and `HUBSUB POSITIONS
+/// ON|OFF`, whether messages carry their positions: sets a flag.
 pub fn switch(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, flag: Flags) {
     let on = is(args[2], "on");
     if !on && !is(args[2], "off") {
@@ -75,7 +75,6 @@ pub fn take_transaction(ctx: &mut Ctx, key: ConnKey) -> Option<Transaction> {
 /// history contain the first, and CLIENT LIST returns all of them. Redis has no limit.
 pub const NAME_BYTES_MAX: usize = hubsub_route::PUBLISHER_BYTES_MAX;
 
-/// The error for names with blanks.
 const BLANKS: &str = " cannot contain spaces, newlines or special characters.";
 
 /// Checks a client's name, or part of a library's.

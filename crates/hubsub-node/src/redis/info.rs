@@ -45,7 +45,6 @@ const SECTIONS: &[Section] = &[
     ("Keyspace", |_, _| ()),
 ];
 
-/// The reply so far.
 struct Text {
     lines: String,
     /// True if a client of the cluster listener asks.

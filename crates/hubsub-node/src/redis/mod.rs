@@ -47,7 +47,6 @@ use reply::{error, wrong_arity};
 use std::sync::atomic::Ordering;
 use table::{Command, Lookup};
 
-/// Executes one command of a connection.
 pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let second = ctx.io.second();
     let Some(conn) = ctx.io.conns.get_mut(key) else { return };
@@ -92,7 +91,6 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     (command.run)(ctx, key, args);
 }
 
-/// The name of a command by its index in the table.
 pub fn command_name(index: u8) -> &'static str {
     TABLE.commands.get(usize::from(index)).map_or("NULL", |c| c.name)
 }

@@ -12,17 +12,9 @@ use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::resp::{self, Subscription};
 use std::sync::Arc;
 
-/// `PUBLISH topic payload`: replies the number of subscribers in the cluster.
-pub fn publish(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    publish_to(ctx, key, Namespace::Global, args[1], args[2]);
-}
-
-/// `SPUBLISH topic payload`: publishes to a shard channel.
-pub fn spublish(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    publish_to(ctx, key, Namespace::Shard, args[1], args[2]);
-}
-
-fn publish_to(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, topic: &[u8], payload: &[u8]) {
+/// `PUBLISH|SPUBLISH topic payload`: replies the number of subscribers in the cluster.
+pub fn publish(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+    let (topic, payload) = (args[1], args[2]);
     if let Err(refused) = ctx.may_publish(key, topic) {
         ctx.count_refusal(true);
         return error(ctx, key, &*refused.resp_line());
@@ -149,17 +141,8 @@ fn confirm<T>(
     }
 }
 
-/// `UNSUBSCRIBE [topic …]`: without arguments, from all topics.
-pub fn unsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    unsubscribe_from(ctx, key, Namespace::Global, Subscription::Unsubscribe, args);
-}
-
-/// `SUNSUBSCRIBE [topic …]`: without arguments, from all shard channels.
-pub fn sunsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    unsubscribe_from(ctx, key, Namespace::Shard, Subscription::SUnsubscribe, args);
-}
-
-fn unsubscribe_from(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Subscription, args: Args<'_>) {
+/// `UNSUBSCRIBE|PUNSUBSCRIBE|SUNSUBSCRIBE [name …]`: without arguments, from all of that kind.
+pub fn unsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace, kind: Subscription) {
     let all: Vec<Arc<[u8]>>;
     let names: Vec<&[u8]> = if args.len() > 1 {
         args[1..].to_vec()
@@ -176,11 +159,6 @@ fn unsubscribe_from(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Sub
     if names.is_empty() {
         tell_unsubscribed(ctx, key, kind, None, namespace);
     }
-}
-
-/// `PUNSUBSCRIBE [pattern …]`: without arguments, from all patterns.
-pub fn punsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    unsubscribe_from(ctx, key, Namespace::Global, Subscription::PUnsubscribe, args);
 }
 
 /// Ends a subscription, if it exists, and notifies the client.
@@ -203,17 +181,8 @@ fn tell_unsubscribed(
     ctx.io.push(key, |out, proto| resp::subscription(out, proto, kind, name, count));
 }
 
-/// `PUBSUB CHANNELS [pattern]`: topics with subscribers.
-pub fn channels(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    list(ctx, key, args, Namespace::Global);
-}
-
-/// `PUBSUB SHARDCHANNELS [pattern]`: shard channels with subscribers.
-pub fn shardchannels(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    list(ctx, key, args, Namespace::Shard);
-}
-
-fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+/// `PUBSUB CHANNELS|SHARDCHANNELS [pattern]`: topics with subscribers.
+pub fn channels(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     if args.len() > 3 {
         let before = "ERR unknown subcommand or wrong number of arguments for '";
         return error(ctx, key, quoting(before, args[1], "'. Try PUBSUB HELP."));
@@ -235,19 +204,9 @@ fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     ctx.ask(To::All, question, then);
 }
 
-/// `PUBSUB NUMSUB [topic …]`.
-pub fn numsub(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    count(ctx, key, args, Namespace::Global);
-}
-
-/// `PUBSUB SHARDNUMSUB [topic …]`.
-pub fn shardnumsub(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    count(ctx, key, args, Namespace::Shard);
-}
-
-/// Clients of the plain listener get counts of the whole cluster. A cluster client queries all nodes and adds
-/// up, so it gets this node's counts.
-fn count(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+/// `PUBSUB NUMSUB|SHARDNUMSUB [topic …]`. Clients of the plain listener get counts of the whole cluster. A
+/// cluster client queries all nodes and adds up, so it gets this node's counts.
+pub fn numsub(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     if args.len() - 2 > ASKED_MAX {
         return error(ctx, key, format!("ERR too many channels, at most {ASKED_MAX}"));
     }
@@ -303,7 +262,7 @@ fn count_in_cluster(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Name
     ctx.ask_counts(namespace, &args[2..], then);
 }
 
-/// `PUBSUB NUMPAT`: the patterns of this node or of the whole cluster, as for `count`.
+/// `PUBSUB NUMPAT`: the patterns of this node or of the whole cluster, as for `numsub`.
 pub fn numpat(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
     let patterns = &ctx.broker.patterns;
     let count = if is_of_cluster(ctx, key) { patterns.here() } else { patterns.len() };

@@ -5,7 +5,6 @@ use super::args::Args;
 use crate::context::Ctx;
 use hubsub_types::ConnKey;
 
-/// A command or subcommand.
 pub struct Command {
     /// The name in lower case.
     pub name: &'static str,
@@ -102,7 +101,6 @@ impl Command {
         self.flags & NOT_QUEUED == 0
     }
 
-    /// True if a RESP2 client may send it while subscribed.
     #[inline]
     pub fn is_allowed_while_subscribed(&self) -> bool {
         self.flags & WHILE_SUBSCRIBED != 0
@@ -119,12 +117,10 @@ impl Command {
         self.name.contains('|')
     }
 
-    /// Its flags in COMMAND INFO.
     pub fn flag_names(&self) -> Vec<&'static str> {
         FLAG_NAMES.iter().filter(|(bit, _)| self.flags & bit != 0).map(|(_, name)| *name).collect()
     }
 
-    /// Its categories in COMMAND INFO.
     pub fn category_names(&self) -> Vec<&'static str> {
         let has = |(bits, name): &&(u32, &str)| match *name {
             "@slow" => self.flags & FAST == 0,
@@ -148,9 +144,7 @@ impl Command {
 /// The length of the longest name in the table, in bytes.
 pub const NAME_MAX: usize = 24;
 
-/// The result of a lookup.
 pub enum Lookup {
-    /// A command and its index in the table.
     Found(u8, &'static Command),
     NoCommand,
     NoSubcommand,
@@ -200,7 +194,6 @@ impl Table {
         Name::default().find(self, name).map(|(_, command)| command)
     }
 
-    /// All commands except subcommands.
     pub fn without_subcommands(&self) -> impl Iterator<Item = &'static Command> {
         self.commands.iter().filter(|command| !command.is_subcommand())
     }

@@ -5,7 +5,6 @@ use crate::context::conn::{Conn, Flags};
 use crate::io::questions::{ClientFilter, ClientInfo};
 use hubsub_types::ConnKey;
 
-/// Whether a connection matches a filter.
 pub(crate) fn is_meant(ctx: &Ctx, filter: &ClientFilter, key: ConnKey, conn: &Conn) -> bool {
     let is = |wanted: &Option<String>, is: String| wanted.as_ref().is_none_or(|w| *w == is);
     !conn.is_closing()

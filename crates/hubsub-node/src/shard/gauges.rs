@@ -70,5 +70,5 @@ pub(crate) fn set_gauges(ctx: &Ctx) {
 }
 
 fn rooms_logged(ctx: &Ctx) -> u64 {
-    ctx.io.states.log.as_ref().map_or(0, |log| log.count_rooms(ctx.hub_logs().map(|hub| hub.id)))
+    ctx.io.states.log.as_ref().map_or(0, |log| log.listing.count(ctx.hub_logs().map(|hub| hub.id)))
 }

@@ -13,7 +13,6 @@ use crate::io::output::Slot;
 use hubsub_types::ConnKey;
 use hubsub_wire::phoenix::End;
 
-/// State of one shard's stop.
 pub struct Stopping {
     /// Deadline in ms of the node's clock.
     at_ms: u64,
@@ -58,7 +57,6 @@ impl Stopping {
         ctx.io.mailer.flush();
     }
 
-    /// Whether the shard may end.
     pub fn is_done(&self, ctx: &Ctx) -> bool {
         self.closes && ctx.io.conns.len() == 0 && ctx.io.states.links.is_empty()
     }

@@ -41,7 +41,6 @@ pub(crate) fn flush(ctx: &mut Ctx) {
 }
 
 /// Whether there is output that the next turn must write.
-#[must_use]
 pub(crate) fn has_more(ctx: &Ctx) -> bool {
     !ctx.io.dirty.is_empty()
         || !ctx.io.drained.is_empty()

@@ -7,7 +7,6 @@ use mio::net::TcpStream;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 
-/// The role of a connection.
 #[derive(Debug)]
 pub(crate) enum Role {
     /// It was accepted and has not authenticated yet.

@@ -2,7 +2,6 @@
 
 use hubsub_types::{ErrorCode, HubId, Term};
 
-/// An event of the links for the control plane.
 #[derive(Debug)]
 pub enum Event {
     /// A change in the state of a peer.
@@ -33,7 +32,6 @@ pub enum Change {
     Dead,
 }
 
-/// A change of a peer's state, with the peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkEvent {
     pub node: Box<str>,
@@ -42,7 +40,6 @@ pub struct LinkEvent {
     pub change: Change,
 }
 
-/// Leader lease events for the control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeadEvent {
     /// This process has a leader lease (again): its shards lead the hubs assigned to them.

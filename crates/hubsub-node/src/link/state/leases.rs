@@ -54,7 +54,6 @@ pub enum LeadMail {
 
 impl LeadMail {
     /// Bytes that count against the mailbox limit.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let more = match self {
             LeadMail::Routes(routes) => size_of_val(&routes[..]),
@@ -98,7 +97,6 @@ impl Led {
 
     /// The term in which this shard leads a hub at `now_us` (µs of the node's clock), or `None`.
     #[inline]
-    #[must_use]
     pub fn leads(&self, hub: HubId, now_us: u64) -> Option<Term> {
         if self.gate.may_lead(now_us) { self.hubs.get(&hub).copied() } else { None }
     }

@@ -93,7 +93,6 @@ pub struct Links {
 }
 
 impl Links {
-    #[must_use]
     pub fn new(
         shard: ShardId,
         shards: u16,
@@ -143,7 +142,6 @@ impl Links {
 
     /// The time of this turn, in µs of the node's clock.
     #[inline]
-    #[must_use]
     pub fn now_us(&self) -> u64 {
         self.now.mono_us
     }
@@ -156,28 +154,24 @@ impl Links {
 
     /// True if the next turn must not wait.
     #[inline]
-    #[must_use]
     pub fn has_work(&self) -> bool {
         !self.dirty.is_empty() || !self.ready.is_empty() || self.accepts_more
     }
 
     /// Time until the next timer, in ms; none if no timer is set.
     #[inline]
-    #[must_use]
     pub fn wait_ms(&self) -> Option<u64> {
         let wake_us = self.wake_us.min(self.leads.as_ref().map_or(u64::MAX, |leads| leads.wake_us()));
         (wake_us != u64::MAX).then(|| wake_us.saturating_sub(self.now.mono_us).div_ceil(1_000))
     }
 
     /// True if no connection is left.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conns.len() == 0
     }
 
     /// True if credit is withheld, so the reason must be checked again.
     #[inline]
-    #[must_use]
     pub fn holds_credit(&self) -> bool {
         !self.held.is_empty()
     }
@@ -188,7 +182,6 @@ impl Links {
     }
 
     /// The connection of a poll token.
-    #[must_use]
     pub fn key_of(&self, token: Token) -> Option<ConnKey> {
         self.conns.key_at((token.0 - TOKENS) as u32)
     }

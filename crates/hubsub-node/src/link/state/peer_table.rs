@@ -49,7 +49,6 @@ pub enum State {
 }
 
 impl State {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             State::Waiting => "waiting",
@@ -129,40 +128,34 @@ impl PeerTable {
     pub const OWN: NodeId = NodeId(0);
 
     /// The table of a node with this name and number of shards; `started` is the zero of its clock.
-    #[must_use]
     pub fn new(node: String, shards: u16, started: Instant, control: Arc<dyn Report<Event>>) -> PeerTable {
         let (leads, ready) = (Shown::default(), ShownReady::default());
         PeerTable { control, started, node, shards, leads, ready, rows: Mutex::default() }
     }
 
     /// All peers sorted by name, and the node's clock in µs.
-    #[must_use]
     pub fn peers(&self) -> (Vec<PeerRow>, u64) {
         let peers = self.rows().peers.values().cloned().collect();
         (peers, self.now_us())
     }
 
     /// The incarnations of peers that are registered and not known to be dead.
-    #[must_use]
     pub fn runs(&self) -> HashSet<u64> {
         let rows = self.rows();
         rows.peers.values().filter(|row| !row.is_dead).map(|row| row.peer.incarnation).collect()
     }
 
     /// The node's clock, in µs since it started.
-    #[must_use]
     pub fn now_us(&self) -> u64 {
         self.started.elapsed().as_micros() as u64
     }
 
     /// This process's id of a node, which never changes, registered or not; none if no ids are left.
-    #[must_use]
     pub fn id_of(&self, node: &str) -> Option<NodeId> {
         if *node == *self.node { Some(PeerTable::OWN) } else { self.rows().id_of(node) }
     }
 
     /// The names of all nodes with an id.
-    #[must_use]
     pub fn names(&self) -> HashMap<NodeId, Box<str>> {
         let rows = self.rows();
         let others = rows.ids.iter().map(|(name, &id)| (id, name.clone()));
@@ -177,11 +170,8 @@ impl PeerTable {
         for mut peer in peers.into_iter().filter(|peer| *peer.node != *self.node) {
             let Some(id) = rows.id_of(&peer.node) else {
                 let fields = vec![("node", peer.node.to_string())];
-                self.control.log(
-                    Level::Error,
-                    "no id is left for a node: this one is to be restarted",
-                    fields,
-                );
+                let what = "no id is left for a node: this one is to be restarted";
+                self.control.log(Level::Error, what, fields);
                 continue;
             };
             peer.id = id;
@@ -363,8 +353,13 @@ mod tests {
     }
 
     fn changes(control: &Control) -> Vec<Change> {
-        let change =
-            |event| if let crate::control::Event::Link(event) = event { Some(event.change) } else { None };
+        let change = |event| {
+            if let crate::control::Event::Link(Event::Link(event)) = event {
+                Some(event.change)
+            } else {
+                None
+            }
+        };
         control.drain(64).into_iter().filter_map(change).collect()
     }
 

@@ -30,13 +30,11 @@ impl Gate {
     }
 
     /// True if the peer is suspected.
-    #[must_use]
     pub fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Relaxed)
     }
 
     /// True if frames of the lane would be sent at once.
-    #[must_use]
     pub fn is_open(&self, is_read: bool) -> bool {
         if is_read { self.reads.load(Ordering::Relaxed) } else { self.live.load(Ordering::Relaxed) }
     }
@@ -107,7 +105,6 @@ impl Reach {
     }
 
     /// The link that a hub uses to a node, if it is up.
-    #[must_use]
     pub fn way(&self, node: NodeId, hub: HubId) -> Option<&Way> {
         let ways = &self.nodes.get(usize::from(node.0)).filter(|known| !known.ways.is_empty())?.ways;
         ways[hub.0 as usize % ways.len()].as_ref()

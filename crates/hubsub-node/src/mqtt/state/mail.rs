@@ -33,14 +33,12 @@ pub enum MqttMail {
     Restore(Box<Found>),
     /// To the id's shard: the process that held this session is gone.
     TakeOver(Box<str>),
-    /// A reply of the session store.
     Stored(Box<Stored>),
 }
 
 /// A reply of the session store.
 #[derive(Debug)]
 pub struct Stored {
-    /// The shard's request number.
     pub number: u32,
     pub answer: Result<Answer, StoreError>,
 }
@@ -64,7 +62,6 @@ pub struct Traveller {
 
 impl MqttMail {
     /// Its memory in bytes, for mailbox limits.
-    #[must_use]
     pub fn weight(&self) -> usize {
         LETTER_BYTES
             + match self {
@@ -102,8 +99,6 @@ impl Traveller {
         self.io.source()
     }
 
-    /// Its memory, for mailbox limits.
-    #[must_use]
     pub fn weight(&self) -> usize {
         size_of::<Traveller>() + self.input.len()
     }

@@ -42,7 +42,6 @@ pub struct State {
     pub store: Option<StoreEnd>,
     /// Connections to move to the holders of their sessions.
     pub called: Vec<(ConnKey, Holder)>,
-    /// Number of accepted clients.
     pub clients: usize,
     /// Encodings of the record that is being delivered.
     pub(crate) cache: Encodings,
@@ -61,12 +60,10 @@ pub struct State {
 }
 
 impl State {
-    #[must_use]
     pub fn new(store: Option<StoreEnd>) -> State {
         State { store, ..State::default() }
     }
 
-    /// Updates the session gauges.
     pub fn show_sessions(&self, metrics: &ShardMetrics) {
         let sessions = &self.sessions;
         metrics.mqtt_sessions.set((sessions.connected + sessions.offline()) as u64);

@@ -24,7 +24,6 @@ const TOGETHER: usize = 1_024;
 /// The most bytes in a batch; the last request may exceed it.
 const TOGETHER_BYTES: usize = 8 << 20;
 
-/// The thread of a session store.
 pub struct StoreThread {
     work: Arc<Work>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -33,7 +32,6 @@ pub struct StoreThread {
 /// A request of a shard.
 struct Asks {
     shard: ShardId,
-    /// The shard's request number.
     number: u32,
     request: Request,
 }
@@ -64,7 +62,6 @@ pub struct StoreEnd {
 }
 
 impl StoreEnd {
-    #[must_use]
     pub fn new(thread: &StoreThread, shard: ShardId) -> StoreEnd {
         StoreEnd { work: Arc::clone(&thread.work), shard, looks: None }
     }
@@ -85,7 +82,6 @@ pub enum StoreState {
     Away,
 }
 
-/// The store's status for operators.
 #[derive(Serialize)]
 pub struct StoreStatus {
     pub state: StoreState,
@@ -101,7 +97,6 @@ struct Work {
     bytes_max: usize,
     inboxes: Arc<dyn Post<MqttMail>>,
     lines: Arc<LogLines>,
-    /// Why it does not answer; none if it does.
     away: Mutex<Option<String>>,
     requests: AtomicU64,
     errors: AtomicU64,
@@ -148,8 +143,6 @@ impl StoreThread {
         Ok(StoreThread { work, thread: Mutex::new(Some(thread)) })
     }
 
-    /// The store's status for operators.
-    #[must_use]
     pub fn status(&self) -> StoreStatus {
         let work = &self.work;
         let reason = work.away.lock().expect("nothing panics under this lock").clone();

@@ -36,7 +36,6 @@ pub enum PresenceMail {
 
 impl PresenceMail {
     /// Its memory in bytes, for mailbox limits.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let of = |members: &[Seen]| members.iter().map(|(_, member)| member.weight()).sum::<usize>();
         LETTER_BYTES

@@ -49,7 +49,6 @@ pub enum Out {
     CountsChanged(Diff),
 }
 
-/// The presence state of a shard.
 pub struct Members {
     pub machine: Presence,
     pub audiences: HashMap<Arc<[u8]>, Audience, RandomState>,
@@ -70,7 +69,6 @@ pub struct Members {
 
 impl Members {
     /// The state of a node outside a cluster, until `begin`.
-    #[must_use]
     pub fn new(shard: ShardId, node: &NodeInfo, listed_max: u64) -> Members {
         let listed_max = usize::try_from(listed_max).unwrap_or(usize::MAX);
         let limits = Limits { batch_ms: BATCH_MS, answer_ms: ANSWER_MS, listed_max, word_bytes: WORD_BYTES };
@@ -93,8 +91,6 @@ impl Members {
         self.occupancies.incarnation = incarnation;
     }
 
-    /// The run id of this process.
-    #[must_use]
     pub fn run(&self) -> u64 {
         self.machine.run()
     }
@@ -106,13 +102,11 @@ impl Members {
     }
 
     /// The number of this shard's rooms with local members or watchers.
-    #[must_use]
     pub fn rooms(&self) -> usize {
         self.machine.len()
     }
 
     /// The number of members that are counted and not listed.
-    #[must_use]
     pub fn unlisted(&self) -> u64 {
         self.machine.unlisted
     }

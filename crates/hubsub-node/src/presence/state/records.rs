@@ -39,7 +39,6 @@ pub enum Next {
 
 impl Records {
     /// The number of records not known to be logged.
-    #[must_use]
     pub fn waiting(&self) -> u64 {
         self.unsaid.len() as u64
     }

@@ -78,13 +78,10 @@ pub struct Watcher {
 }
 
 impl Edge {
-    #[must_use]
     pub fn new(shard: ShardId) -> Edge {
         Edge { last: u64::from(shard.0) << 48, ..Edge::default() }
     }
 
-    /// The number of members on this shard.
-    #[must_use]
     pub fn members(&self) -> u64 {
         self.members
     }
@@ -94,32 +91,25 @@ impl Edge {
         self.last
     }
 
-    /// The number of a connection's seat in a topic.
-    #[must_use]
     pub fn seat_of(&self, key: ConnKey, topic: &str) -> Option<u64> {
         self.of_conns.get(&key)?.topics.get(topic).copied()
     }
 
-    /// The numbers of a connection's seats.
-    #[must_use]
     pub fn seats_of(&self, key: ConnKey) -> Vec<u64> {
         self.of_conns.get(&key).map(|places| places.topics.values().copied().collect()).unwrap_or_default()
     }
 
     /// The number of a connection's seats that watch presence.
-    #[must_use]
     pub fn watched_by(&self, key: ConnKey) -> usize {
         self.of_conns.get(&key).map_or(0, |places| places.watching)
     }
 
     /// Bytes of the topic names of a connection's seats, and of all seats.
-    #[must_use]
     pub fn name_bytes(&self, key: ConnKey) -> (u64, u64) {
         (self.of_conns.get(&key).map_or(0, |places| places.name_bytes), self.name_bytes)
     }
 
     /// The number of the seat that an MQTT client's request joins.
-    #[must_use]
     pub fn seat_of_request(&self, key: ConnKey, request: u32) -> Option<u64> {
         self.of_conns.get(&key)?.requests.get(&request).copied()
     }

@@ -51,7 +51,6 @@ pub fn kind(name: &[u8]) -> Option<&'static str> {
     kinds.iter().find(|(word, _)| is(name, word)).map(|(_, kind)| *kind)
 }
 
-/// The error for an unknown client type.
 pub fn unknown_kind(name: &[u8]) -> Vec<u8> {
     quoting("ERR Unknown client type '", name, "'")
 }

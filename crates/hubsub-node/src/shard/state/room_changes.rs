@@ -26,7 +26,7 @@ pub enum RouteMail {
     /// The classes have changed.
     Classes,
     /// To the home of these hubs: their leaders.
-    Leaders(Vec<(HubId, Term, Leader)>),
+    Leaders(Vec<(HubId, (Term, Leader))>),
     /// To the home of these hubs: whether this node is their acting leader, without a leader lease.
     Serves(Vec<(HubId, bool)>),
     /// Changed rooms of a class in the table.
@@ -60,7 +60,6 @@ pub struct RoomChanges {
 }
 
 impl RoomChanges {
-    #[must_use]
     pub fn new(inboxes: Arc<dyn Post<RouteMail>>) -> RoomChanges {
         RoomChanges { inboxes, order: Mutex::new(()) }
     }
