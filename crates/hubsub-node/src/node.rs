@@ -40,13 +40,10 @@ pub struct NodeConfig {
     pub name: String,
     /// High half of the node's epochs; larger at each start.
     pub incarnation: u32,
-    /// Number of data-plane threads.
     pub shards: u16,
-    /// Address for Redis clients.
+    /// The addresses of its listeners; `None`: off.
     pub redis: Option<SocketAddr>,
-    /// Address for Redis cluster clients.
     pub redis_cluster: Option<SocketAddr>,
-    /// Address for MQTT clients.
     pub mqtt: Option<SocketAddr>,
     pub ws: Option<SocketAddr>,
     /// Origins whose pages may open WebSockets; `*` is any.
@@ -84,22 +81,16 @@ impl From<io::Error> for NotStarted {
     }
 }
 
-/// The body of a shard's thread.
 type Run = Box<dyn FnOnce() + Send>;
 
 pub struct Node {
     pub info: Arc<NodeInfo>,
-    /// The queue to the control plane.
     pub control: Arc<Control>,
-    /// Bound address for Redis clients.
+    /// The bound addresses of its listeners.
     pub redis: Option<SocketAddr>,
-    /// Bound address for Redis cluster clients.
     pub redis_cluster: Option<SocketAddr>,
-    /// Bound address for MQTT clients.
     pub mqtt: Option<SocketAddr>,
-    /// Bound address for WebSockets.
     pub ws: Option<SocketAddr>,
-    /// Bound address for links of other nodes.
     pub link: Option<SocketAddr>,
     pub peer_table: Arc<PeerTable>,
     inboxes: Arc<Inboxes<Mail>>,
@@ -270,20 +261,10 @@ impl Node {
                 LogEnd::new(shard, log, readers, Arc::clone(listing), &s.hubs, node.inboxes.clone())
             });
             let peer_table = Arc::clone(&node.peer_table);
-            let (control, classes_now) = (Arc::clone(&node.control), Arc::clone(&node.classes));
+            let (control, classes) = (Arc::clone(&node.control), Arc::clone(&node.classes));
             let store = node.store.as_ref().map(|store| StoreEnd::new(store, shard));
             let (lines, of_links) = (control.lines(), control.clone());
-            let ends = Handles {
-                shard,
-                control,
-                lines,
-                of_links,
-                metrics,
-                log,
-                store,
-                peer_table,
-                classes: classes_now,
-            };
+            let ends = Handles { shard, control, lines, of_links, metrics, log, store, peer_table, classes };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
             let accepts = config.accepts;
             let listen = |(kind, socket)| Listener::new(socket, kind, accepts, poll.registry());

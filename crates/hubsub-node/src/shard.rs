@@ -92,17 +92,14 @@ pub struct Shard {
     ready: Vec<ConnKey>,
     /// Connections with a queue and a writable socket; each once.
     writable: VecDeque<ConnKey>,
-    /// Connections whose reading is paused.
     paused: Vec<ConnKey>,
     /// Long-poll sessions whose posted input is not all taken.
     posting: Vec<ConnKey>,
     mail: Vec<Mail>,
     clock: Clock,
-    /// Sockets in lingering close.
     lingering: LingeringClose,
     /// Spins briefly between a publish, its log and the next publish.
     spin: Spin,
-    /// Decides when to return memory to the system.
     peak: Peak,
     /// Set once the shard is ordered to stop.
     stopping: Option<Stopping>,
@@ -175,7 +172,6 @@ impl Shard {
         Ok(())
     }
 
-    /// Waits until there is work.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let has_work = !self.ready.is_empty()
             || !self.writable.is_empty()
@@ -383,7 +379,7 @@ impl Shard {
     fn send_travellers(&mut self) {
         for (to, mut traveller) in crate::mqtt::depart(&mut self.ctx) {
             // It fails for a broken socket, which the next read on the other shard detects.
-            let _ = self.poll.registry().deregister(traveller.source());
+            let _ = self.poll.registry().deregister(traveller.io.source());
             if to == self.ctx.io.shard {
                 self.arrive(*traveller);
             } else {
@@ -392,7 +388,6 @@ impl Shard {
         }
     }
 
-    /// Adds a connection that another shard sent.
     fn arrive(&mut self, traveller: Traveller) {
         let registry = self.poll.registry();
         let (key, mut input, client_id) = crate::mqtt::arrive(&mut self.ctx, traveller);

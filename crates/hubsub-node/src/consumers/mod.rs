@@ -23,7 +23,6 @@ pub const ROWS: &[u8] = b"$consumer/";
 /// Prefix of dead-letter topics.
 const DEAD: &[u8] = b"dead-letters/";
 
-/// Name of the room that holds a consumer's entry.
 pub fn row_of(source: &[u8]) -> Vec<u8> {
     let (group, topic) = group_of(source).unwrap_or((source, b""));
     let mut room = ROWS.to_vec();

@@ -33,7 +33,6 @@ const SHARD_BITS: u32 = 8;
 /// Set in producer ids of shards, to distinguish them from those that clients chose, which are small.
 const OF_SHARDS: u64 = 1 << 63;
 
-/// A class, as set by the control plane.
 #[derive(Clone, Debug)]
 pub struct ClassRow {
     pub class: Class,
@@ -45,12 +44,10 @@ pub struct ClassRow {
     pub is_ring: bool,
 }
 
-/// A hub, as set by the control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HubRow {
     pub hub: HubId,
     pub class: Box<str>,
-    /// Index of the hub within its class.
     pub index: u16,
     /// Term of its leader, from 1.
     pub term: Term,
@@ -117,7 +114,6 @@ impl Routes {
         self.tell(&mut state);
     }
 
-    /// Sets the registered processes.
     pub(crate) fn roster<'a>(&self, peers: impl Iterator<Item = (&'a str, u64)>) {
         let mut state = self.state();
         state.registered = peers.map(|(node, incarnation)| (node.into(), incarnation)).collect();
@@ -240,7 +236,6 @@ impl Routes {
         self.leave_out(name, left_out);
     }
 
-    /// Counts and logs dropped places of a class.
     fn leave_out(&self, class: &str, count: usize) {
         if count > 0 {
             self.left_out.fetch_add(count as u64, Ordering::Relaxed);

@@ -20,7 +20,6 @@ use hubsub_wire::events::{self, CONTENT_TYPE, EventsRequest, HEARTBEAT, missing,
 use hubsub_wire::http::{Refusal, Request, write_stream_head};
 use hubsub_wire::phoenix;
 
-/// Starts a stream for a request.
 pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>) {
     let wanted = match EventsRequest::read(request) {
         Ok(wanted) => wanted,

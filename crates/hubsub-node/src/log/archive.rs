@@ -25,7 +25,6 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// The retention with the current archive state.
     pub fn retention(&self) -> Retention {
         let archived = self.archive.archived.load(Ordering::Relaxed);
         let bytes_max = self.archive_wait_bytes;

@@ -29,7 +29,6 @@ const RANGES_MAX: usize = 2;
 #[derive(Clone)]
 pub enum Question {
     Room(Box<LogRead>),
-    /// Reads a whole hub.
     Hub(Box<HubLogRead>),
 }
 
@@ -50,7 +49,6 @@ impl Question {
     }
 }
 
-/// A query during its search.
 enum Looking {
     Room(Search),
     Hub(HubSearch),
@@ -59,13 +57,11 @@ enum Looking {
 /// The term of a hub on a lone node.
 const TERM: u64 = 1;
 
-/// A shard's handle to the log.
 #[derive(Clone)]
 pub struct LogEnd {
     log: Arc<Log>,
     readers: Arc<Readers>,
     pub listing: Arc<Listing>,
-    /// The open hubs of this shard.
     hubs: HashMap<HubId, Arc<LoggedHub>>,
     /// In a cluster, the terms in which this node leads them.
     terms: HashMap<HubId, u64>,
@@ -163,7 +159,6 @@ impl LogEnd {
         self.log.is_behind()
     }
 
-    /// Adds a record to a hub's batch.
     pub fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record) {
         let headers = record.headers.iter().flat_map(|h| h.iter().map(|(k, v)| (&**k, &**v)));
         let (producer, producer_seq) = record.producer().map_or((0, 0), |p| (p.id.0, p.sequence));
@@ -336,7 +331,6 @@ impl LogEnd {
     }
 }
 
-/// The result of one turn of a query.
 enum Came {
     /// It is not finished.
     Turn(Turn),

@@ -4,7 +4,6 @@ use super::hubs::HubStatus;
 use hubsub_log::arrow::Chunk;
 use hubsub_types::ErrorCode;
 
-/// An event of the log for the control plane.
 #[derive(Debug)]
 pub enum Event {
     /// The outcome of a request about a stream of records.
@@ -23,7 +22,6 @@ pub struct Refusal {
     pub missing: Option<(u64, u64)>,
 }
 
-/// The reply to a request about a stream.
 #[derive(Clone, Debug)]
 pub enum StreamAnswer {
     Opened(u64),
@@ -32,7 +30,6 @@ pub enum StreamAnswer {
     Offset(u64),
 }
 
-/// The reply to a request about a hub.
 #[derive(Clone, Debug)]
 pub enum HubAnswer {
     Opened(Box<HubStatus>),

@@ -29,7 +29,6 @@ pub const SYNC_BOUNDS_US: [u64; 9] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000
 /// Counters since the start.
 #[derive(Default)]
 pub struct Counters {
-    /// The number of synced records.
     pub records: AtomicU64,
     pub bytes: AtomicU64,
     /// Syncs of the journal that carried records.
@@ -38,7 +37,6 @@ pub struct Counters {
     pub sync_us: AtomicU64,
     pub syncs_by_time: [AtomicU64; SYNC_BOUNDS_US.len() + 1],
     pub checkpoints: AtomicU64,
-    /// Segments removed by retention.
     pub retired: AtomicU64,
     /// Failed tries to open a file.
     pub opens_failed: AtomicU64,
@@ -46,11 +44,9 @@ pub struct Counters {
     /// Queries that readers finished, including failed ones.
     pub reads: AtomicU64,
     pub reads_failed: AtomicU64,
-    /// Rows delivered by streams.
     pub stream_rows: AtomicU64,
     /// Bytes of these rows.
     pub stream_bytes: AtomicU64,
-    /// Streams that ended with an error.
     pub streams_failed: AtomicU64,
     /// Streams refused because too many were open.
     pub streams_refused: AtomicU64,

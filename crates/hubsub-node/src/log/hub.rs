@@ -13,14 +13,11 @@ use hubsub_types::Class;
 use hubsub_types::class::ClassIndex;
 use std::sync::Arc;
 
-/// The data for the hub's shard.
 pub struct Opened {
     pub hub: Arc<LoggedHub>,
-    /// The initial state for the broker.
     pub seed: HubSeed,
     /// Its duplicate window; none if its records are damaged.
     pub producers: Option<Producers>,
-    /// The retained entries that it stores.
     pub rows: Rows,
 }
 
@@ -37,7 +34,6 @@ pub fn shard_of(entry: &HubEntry, is_given: bool, shards: u16) -> u16 {
     if is_given { home(entry.hub, shards).0 } else { entry.index % shards }
 }
 
-/// How hubs of a class keep records.
 pub fn keep_of(class: &Class) -> Keep {
     if class.keeps_latest { Keep::Latest } else { Keep::Log }
 }

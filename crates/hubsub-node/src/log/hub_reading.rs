@@ -17,7 +17,6 @@ const LOOK_EVERY: u32 = 64;
 /// nothing is searched twice.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// A query of a chain and its progress.
 pub struct HubSearch {
     pub asked: Box<HubLogRead>,
     cursor: Option<Cursor<Disk>>,

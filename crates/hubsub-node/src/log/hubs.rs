@@ -14,32 +14,25 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
-/// The most damages listed per hub.
 const DAMAGES_MAX: usize = 8;
 
 pub struct LoggedHub {
     class: String,
-    /// Index of its class in the node's table.
     pub class_index: ClassIndex,
-    /// Its number among the hubs of the class.
     pub index: u16,
     durability: Durability,
-    /// The template of device names in its topics.
     device: RwLock<Option<Arc<DeviceTemplate>>>,
-    /// The shard that owns it.
     pub shard: u16,
     archive: Arc<Archive>,
     /// Its chain, or if it is quarantined its entry in the manifest.
     records: Result<Arc<Chain<Disk>>, Box<HubEntry>>,
     /// The next offset at the time of its opening.
     opened: u64,
-    /// True while it is closing and accepts no records.
     closes: AtomicBool,
     /// Its traffic, counted by its shard.
     traffic: Arc<Traffic>,
     /// The last offset assigned by its shard.
     given: AtomicU64,
-    /// The last offset synced.
     synced: AtomicU64,
     /// Damages found since the start, at the start or by reads.
     damages: Mutex<Vec<String>>,
@@ -78,7 +71,6 @@ impl LoggedHub {
         self.records.as_ref().ok()
     }
 
-    /// The template of device names in its topics.
     pub fn device(&self) -> Option<Arc<DeviceTemplate>> {
         self.device.read().expect("nothing panics under this lock").clone()
     }
@@ -96,7 +88,6 @@ impl LoggedHub {
         self.closes.store(closes, Ordering::Release);
     }
 
-    /// Its shard has assigned offsets up to this one.
     pub fn gave(&self, offset: u64) {
         self.given.fetch_max(offset, Ordering::Relaxed);
     }
@@ -113,7 +104,6 @@ impl LoggedHub {
         }
     }
 
-    /// The last offset committed.
     pub fn committed(&self) -> u64 {
         let (given, synced) = (self.given.load(Ordering::Relaxed), self.synced.load(Ordering::Relaxed));
         match (&self.records, self.durability) {
@@ -247,11 +237,9 @@ pub struct HubStatus {
     /// Its id, which is the name of its directory.
     pub id: HubId,
     pub class: String,
-    /// Its number among the hubs of the class.
     pub index: u16,
     /// Determines when records are committed.
     pub durability: Durability,
-    /// The shard that owns it.
     pub shard: u16,
     /// `open`, `damaged`, `full`, `failed` or `quarantined`.
     pub state: &'static str,
@@ -270,11 +258,8 @@ pub struct HubStatus {
     /// Bytes of its segments.
     pub bytes: u64,
     pub segments: u64,
-    /// Rooms with records; 0 if unknown.
     pub rooms: u64,
-    /// Memory of its index, in bytes.
     pub index_bytes: u64,
-    /// Indexes rebuilt since the start.
     #[serde(skip)]
     pub index_rebuilds: u64,
     /// Timestamp of its oldest record in a segment, in µs; 0 without one.

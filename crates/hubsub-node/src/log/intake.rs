@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Batches that wait for the journal thread.
 #[derive(Default)]
 pub struct Intake {
     waiting: Mutex<Waiting>,
@@ -32,7 +31,6 @@ pub enum Taken {
 }
 
 impl Intake {
-    /// Submits a turn's batches and empties the list.
     pub fn put(&self, batches: &mut Vec<Batch>) {
         if batches.is_empty() {
             return;
@@ -81,7 +79,6 @@ impl Intake {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Stops the queue: nothing more is submitted.
     pub fn stop(&self) {
         self.waiting.lock().expect("nothing panics under this lock").is_stopping = true;
         self.came.notify_one();

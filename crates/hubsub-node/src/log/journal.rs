@@ -28,7 +28,6 @@ pub struct Thread<S: Storage> {
 }
 
 impl<S: Storage> Thread<S> {
-    /// Runs until the intake ends or a write fails.
     pub fn run(mut self) {
         crate::io::sys::be_prompt();
         let mut spin = Spin::default();

@@ -16,7 +16,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most queued listings.
 const JOBS_MAX: usize = 1024;
 
 /// How long a listing waits for committed records, above all deletions, to reach the segments; after that the
@@ -26,9 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub glob: Option<Vec<u8>>,
-    /// Only rooms after this name.
     pub after: Option<Vec<u8>>,
-    /// The most rooms on the page.
     pub limit: usize,
 }
 

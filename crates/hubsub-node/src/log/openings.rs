@@ -320,7 +320,6 @@ impl Work {
         Ok((ready, described))
     }
 
-    /// Replies with the status of an open hub.
     fn tell_opened(&self, ticket: u64, id: HubId) {
         let state = (self.log.shared.state(), self.log.shared.reason());
         let reason = state.1.as_deref().filter(|_| state.0 != State::Open);

@@ -8,7 +8,6 @@ use hubsub_route::producers::{Producers, Window, log_bytes};
 use hubsub_route::{Producer, Record};
 use hubsub_types::ProducerId;
 
-/// The most bytes per read.
 const READ_BYTES: usize = 1 << 20;
 
 /// The duplicate window of the hub that wrote the chain.

@@ -93,7 +93,6 @@ impl Readers {
         Ok(())
     }
 
-    /// The number of queued and of running jobs.
     pub fn load(&self) -> (usize, usize) {
         let inner = self.queue.inner.lock().expect("nothing panics under this lock");
         (inner.len(), inner.running)

@@ -164,7 +164,6 @@ impl Search {
         outcome
     }
 
-    /// Takes the next record, reading backwards.
     fn take_back(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
         let is_present = record.epoch == self.read.epoch.0;
         if !is_present && self.is_of_attach() {
@@ -221,7 +220,6 @@ impl Search {
         }
     }
 
-    /// Takes the next record, reading forwards.
     fn take(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
         if record.seq > self.read.seq_max.0 {
             return ControlFlow::Break(());

@@ -28,17 +28,14 @@ use std::sync::Arc;
 
 const READERS: usize = 2;
 
-/// The class of session entries.
 const QUEUES: &str = "$queue";
 
-/// The most queued read jobs.
 const JOBS_MAX: usize = 1024;
 
 /// The place of a node's log. Its settings are in the limits.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
     pub directory: PathBuf,
-    /// The identity of a newly created directory.
     pub identity: u64,
     /// The numbering of its hubs.
     pub hubs: Numbering,
@@ -69,12 +66,10 @@ impl Numbering {
 
 pub struct Started {
     pub log: Arc<Log>,
-    /// Access to its segments.
     pub(crate) handover: Arc<Handover<Disk>>,
     pub readers: Arc<Readers>,
     /// Scans as Arrow streams.
     pub streams: Arc<Streams>,
-    /// The identity of its directory.
     pub identity: u64,
     pub hubs: Arc<LoggedHubs>,
     /// True if a cluster's controller numbers them.
@@ -83,7 +78,6 @@ pub struct Started {
     pub seeds: Vec<HubSeed>,
     /// The duplicate windows of undamaged hubs.
     pub producers: Vec<(HubId, Producers)>,
-    /// The retained entries of hubs.
     pub rows: Vec<(HubId, Rows)>,
 }
 
@@ -221,7 +215,7 @@ pub fn start<F>(
         )),
     })?;
     let logged: HashMap<&str, ClassIndex> = of_logged(classes);
-    let (mut seeds, mut windows, mut rows, mut keeping) =
+    let (mut seeds, mut producers, mut rows, mut keeping) =
         (Vec::new(), Vec::new(), Vec::new(), HashMap::new());
     let (hubs, shards) = (Arc::new(LoggedHubs::default()), inboxes.shards());
     for HubEntry { hub, class, .. } in segments.manifest().hubs.clone() {
@@ -240,7 +234,7 @@ pub fn start<F>(
         hubs.insert(hub, opened.hub);
         seeds.push(opened.seed);
         rows.push((hub, opened.rows));
-        windows.extend(opened.producers.map(|producers| (hub, producers)));
+        producers.extend(opened.producers.map(|producers| (hub, producers)));
     }
     let mut found = Vec::new();
     if makes && let Some(rows) = only_chain(&segments, CLASS) {
@@ -269,18 +263,9 @@ pub fn start<F>(
     match Streams::start(Arc::clone(&log), Arc::clone(&hubs), Arc::clone(&control), limits) {
         Ok(streams) => {
             let streams = Arc::new(streams);
-            let started = Started {
-                log,
-                handover,
-                readers,
-                streams,
-                identity,
-                hubs,
-                is_given: !makes,
-                seeds,
-                producers: windows,
-                rows,
-            };
+            let is_given = !makes;
+            let started =
+                Started { log, handover, readers, streams, identity, hubs, is_given, seeds, producers, rows };
             Ok((started, found))
         }
         Err(e) => {

@@ -13,7 +13,6 @@ pub struct LogStatus {
     pub state: &'static str,
     /// The random identity of its directory, in hexadecimal.
     pub identity: String,
-    /// Why it accepts no records.
     pub reason: Option<String>,
     /// Counters (their names end in `_total`) and gauges.
     pub figures: BTreeMap<&'static str, u64>,
@@ -56,13 +55,7 @@ impl Started {
         ]);
         let bounds = SYNC_BOUNDS_US.iter().copied().map(Some).chain([None]);
         let syncs = bounds.zip(counters.syncs_by_time.iter().map(load)).collect();
-        LogStatus {
-            state: state.name(),
-            identity: format!("{:016x}", self.identity),
-            reason,
-            figures,
-            syncs,
-            hubs,
-        }
+        let (state, identity) = (state.name(), format!("{:016x}", self.identity));
+        LogStatus { state, identity, reason, figures, syncs, hubs }
     }
 }

@@ -30,7 +30,6 @@ const GIVEN_BYTES_MAX: usize = 16 << 20;
 /// The reply to a ticket.
 pub(super) type Outcome = Result<StreamAnswer, Refusal>;
 
-/// A scan in progress.
 pub struct Stream {
     pub chain: Arc<Chain<Disk>>,
     pub cursor: Cursor<Disk>,
@@ -55,7 +54,6 @@ fn is_past(slice: Instant) -> bool {
 }
 
 impl Stream {
-    /// A stream over a range of offsets.
     pub fn new(
         chain: Arc<Chain<Disk>>,
         offsets: Range<u64>,
@@ -76,7 +74,6 @@ impl Stream {
         }
     }
 
-    /// True if its end was delivered.
     pub fn is_over(&self) -> bool {
         self.encoder.is_none() && self.rest.is_empty()
     }
@@ -170,7 +167,6 @@ pub struct Search {
 }
 
 impl Search {
-    /// A search in a hub, below an offset.
     pub fn new(chain: Arc<Chain<Disk>>, until: u64, timestamp_us: u64) -> Search {
         let cursor = Cursor::at(chain.offset_before_time(timestamp_us));
         Search { chain, cursor, until, timestamp_us, begun: Instant::now() }

@@ -36,7 +36,6 @@ pub struct Streams {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// State shared by the threads.
 struct Work {
     table: Mutex<Table>,
     /// Signals a new job or the end.
@@ -53,7 +52,6 @@ struct Work {
 struct Table {
     last: u64,
     open: HashMap<u64, Entry>,
-    /// Pending jobs, in order.
     jobs: VecDeque<Job>,
     is_stopping: bool,
 }
@@ -61,17 +59,13 @@ struct Table {
 struct Entry {
     /// None while a thread processes it.
     stream: Option<Box<Stream>>,
-    /// The ticket that waits for a chunk.
     asked: Option<u64>,
     ahead: Option<Outcome>,
-    /// The time of the last request.
     touched: Instant,
 }
 
 enum Job {
-    /// Produces a chunk of this stream.
     Chunk(u64),
-    /// Searches for an offset, for this ticket.
     Offset(u64, Box<Search>),
 }
 
@@ -179,7 +173,6 @@ impl Streams {
         self.work.table().open.len()
     }
 
-    /// Closes all streams and ends the threads.
     pub fn stop(&self) {
         let mut table = self.work.table();
         table.is_stopping = true;

@@ -79,7 +79,6 @@ impl Log {
         Ok((log, of_errands))
     }
 
-    /// Submits the batches of a shard's turn.
     pub fn submit(&self, batches: &mut Vec<Batch>) {
         self.intake.put(batches);
     }
@@ -95,7 +94,6 @@ impl Log {
         self.intake.bytes() > self.settings.pending_bytes_max && self.shared.state() != State::Failed
     }
 
-    /// Bytes that wait for the disk.
     pub fn pending_bytes(&self) -> usize {
         self.intake.bytes()
     }
@@ -117,7 +115,6 @@ impl Log {
 struct Ends<S: Storage> {
     shared: Arc<Shared>,
     handover: Arc<Handover<S>>,
-    /// True for the segment thread.
     is_writer: bool,
 }
 

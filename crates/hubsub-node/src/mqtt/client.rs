@@ -22,7 +22,6 @@ pub(super) fn client_mut(io: &mut Io, key: ConnKey) -> Option<&mut Client> {
     io.conns.get_mut(key)?.session.mqtt_mut()
 }
 
-/// The MQTT client in a connection slot.
 #[inline]
 pub(super) fn client_at(io: &mut Io, conn: u32) -> Option<&mut Client> {
     io.conns.at_mut(conn)?.session.mqtt_mut()

@@ -180,7 +180,6 @@ pub fn wants_replay(conn: &Conn) -> bool {
     waiting_bytes(conn) < REPLAY_BELOW
 }
 
-/// Queued bytes of an MQTT client, approximately.
 fn waiting_bytes(conn: &Conn) -> usize {
     let pending = conn.session.mqtt().map_or(0, |client| client.pending.bytes());
     pending + conn.output.as_ref().map_or(0, |output| output.queue_bytes + output.turn_bytes)

@@ -138,7 +138,6 @@ fn take(ctx: &mut Ctx, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>) {
     }
 }
 
-/// The head of a long message has arrived.
 fn begin_long(
     ctx: &mut Ctx,
     key: ConnKey,

@@ -19,7 +19,6 @@ use hubsub_route::{
 use hubsub_types::{ConnKey, OnSlow};
 use hubsub_wire::mqtt::topic_name;
 
-/// Handles this turn's events.
 pub fn go_on(ctx: &mut Ctx) {
     go_on_paced(ctx);
     while !ctx.io.states.mqtt.retained.is_empty() {
@@ -213,7 +212,6 @@ fn has_room_for_entries(io: &Io, key: ConnKey) -> bool {
     client.pending.is_empty() && conn.output.as_deref().is_none_or(has_room)
 }
 
-/// Sends a retained entry to a client.
 fn send_entry(io: &mut Io, key: ConnKey, filter: &[u8], row: &Record) {
     let now_us = io.now.wall_us;
     let Some(conn) = io.conns.get(key).filter(|conn| !conn.is_closing()) else { return };

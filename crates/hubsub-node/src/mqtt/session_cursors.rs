@@ -147,14 +147,12 @@ fn start_wildcards(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, 
     drop_unused_hub_cursors(ctx, key);
 }
 
-/// Reads each hub from the session's cursor on.
 fn read_hubs(ctx: &mut Ctx, key: ConnKey) {
     let Some(cursors) = cursors(ctx, key) else { return };
     let offsets: Vec<(HubId, u64)> = cursors.offsets().collect();
     ctx.broker.follow_hubs(key, HubsFrom::Offsets(&offsets), ctx.io.now, &mut ctx.io);
 }
 
-/// A client has unsubscribed from a filter.
 pub(super) fn unsubscribed(ctx: &mut Ctx, key: ConnKey, filter: &str) {
     let Some(cursors) = cursors(ctx, key) else { return };
     if is_wild(filter) {
@@ -164,7 +162,6 @@ pub(super) fn unsubscribed(ctx: &mut Ctx, key: ConnKey, filter: &str) {
     }
 }
 
-/// Removes the hub cursors of a session without wildcards.
 fn drop_unused_hub_cursors(ctx: &mut Ctx, key: ConnKey) {
     let Some(client) = client_mut(&mut ctx.io, key) else { return };
     let needs = |filter: &str, qos: Qos| is_wild(filter) && qos > Qos::AtMostOnce;

@@ -39,12 +39,10 @@ pub(super) fn subscribe(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str, 
     }
 }
 
-/// The outcome of several subscriptions.
 #[derive(Default)]
 pub(super) struct Asked {
     /// The number that will be confirmed or refused later.
     pub later: i64,
-    /// The reason for the last refusal.
     pub refused: Option<ErrorCode>,
 }
 

@@ -63,7 +63,6 @@ pub(super) fn begin_takeover(ctx: &mut Ctx, key: ConnKey) -> bool {
     id.map(|id| request_snapshot(ctx, key, &id)).is_some()
 }
 
-/// Reads the session of a connection's client id.
 pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, id: Box<str>, is_clean: bool) {
     match is_clean && !is_recorded(ctx, key) {
         // Clean Start does not wait for the hub: it continues while that is unavailable.

@@ -58,17 +58,13 @@ impl Node {
         self.classes.get()
     }
 
-    /// Sets all classes of the cluster, in order of precedence: see [`Routes::set_classes`].
-    ///
-    /// # Errors
-    /// Those of [`Routes::set_classes`].
+    /// Sets all classes of the cluster: see [`Routes::set_classes`], also for its errors.
     pub fn set_classes(&self, rows: Vec<ClassRow>) -> Result<(), String> {
         let is_set = self.routes.set_classes(rows);
         self.openings.iter().for_each(Openings::see_classes);
         is_set
     }
 
-    /// Sets all hubs of the cluster: see [`Routes::set_hubs`].
     pub fn set_hubs(&self, rows: Vec<HubRow>) {
         self.routes.set_hubs(rows);
         self.openings.iter().for_each(Openings::see_classes);
@@ -88,7 +84,6 @@ impl Node {
         self.inboxes[0].send(&mut vec![Mail::Link(LinkMail::Ask(ticket, node.into(), body))]);
     }
 
-    /// Responds to a request of a peer's control plane.
     pub fn link_answer(&self, node: &str, id: u64, body: Vec<u8>) {
         self.inboxes[0].send(&mut vec![Mail::Link(LinkMail::Answer(node.into(), id, body))]);
     }

@@ -74,13 +74,11 @@ pub(crate) fn request(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>, body: 
     }
 }
 
-/// Refuses a request whose body is too long.
 pub(crate) fn refuse_long(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>) {
     let (shard, origin) = (ctx.io.shard, request.origin.map(Into::into));
     refuse(ctx, &Asker { shard, conn: key, origin, is_last: true }, PollStatus::TooLong);
 }
 
-/// Answers a CORS preflight request.
 fn allow(io: &mut Io, key: ConnKey, request: &Request<'_>) {
     let fields = format!(
         "{}Access-Control-Allow-Methods: GET, POST\r\n\

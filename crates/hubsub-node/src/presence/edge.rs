@@ -125,10 +125,6 @@ fn vacate(ctx: &mut Ctx, number: u64, seat: Seat) {
     tell_home(ctx, &room, PresenceMail::Unwatch(room.clone(), shard, number));
 }
 
-/// Replaces a member's metadata.
-///
-/// # Errors
-/// If it is no member, or the metadata is too long.
 pub fn update(ctx: &mut Ctx, key: ConnKey, topic: &str, meta: &str) -> Result<(), Refusal> {
     let edge = &mut ctx.io.states.presence.edge;
     let Some(number) = edge.seat_of(key, topic) else { return Err(Refusal::NoMember) };

@@ -24,7 +24,6 @@ fn is_bucket(room: &[u8]) -> bool {
     room.starts_with(BUCKET)
 }
 
-/// The room of a node room.
 pub fn room_of(topic: &[u8]) -> Option<&[u8]> {
     topic.strip_prefix(ROOMS)
 }
@@ -38,7 +37,6 @@ pub fn room_bytes_max(topic_bytes_max: u64) -> usize {
     (topic_bytes_max as usize).saturating_sub(ROOMS.len())
 }
 
-/// Sends a message to a shard.
 pub fn tell(ctx: &mut Ctx, shard: ShardId, mail: PresenceMail) {
     if shard == ctx.io.shard {
         deliver_later(ctx, Out::Mail(mail));
@@ -70,7 +68,6 @@ pub fn missed(ctx: &mut Ctx, room: &[u8]) {
     event(ctx, |p, now, actions| p.missed(room, now, actions));
 }
 
-/// A timer of a room has fired.
 pub fn tick(ctx: &mut Ctx, room: &[u8]) {
     event(ctx, |p, now, actions| p.tick(room, now, actions));
     let now_ms = ctx.io.now.mono_ms;

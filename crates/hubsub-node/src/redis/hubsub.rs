@@ -1,7 +1,7 @@
 //! Commands beyond Redis: `HUBSUB LOCATE | HISTORY | PRESENCE | SUBSCRIBE | ACK | POSITIONS`.
 
 use super::args::{Args, integer, is};
-use super::caller::{allowed_to_read, allowed_to_subscribe};
+use super::caller::{allowed_to_read, allowed_to_subscribe, confirm, refuse_subscription};
 use super::reply::{NOT_A_NUMBER, SYNTAX, error, texts};
 use crate::context::Ctx;
 use crate::context::scatter_gather::Then;
@@ -146,10 +146,7 @@ pub fn subscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
             ctx.io.push(key, |out, proto| write_started(out, proto, topic, count, &attached));
             ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
         }
-        Outcome::Now(Err(refused)) => {
-            ctx.count_refusal(false);
-            error(ctx, key, &*refused.resp_line());
-        }
+        Outcome::Now(Err(refused)) => refuse_subscription(ctx, key, refused),
         Outcome::Later => {
             let Some(proto) = ctx.io.conns.get(key).map(|c| c.session.proto()) else { return };
             ctx.io.wait(key, Pending::Start(topic.into(), count, proto));
@@ -167,23 +164,11 @@ fn consume(ctx: &mut Ctx, key: ConnKey, topic: &[u8], group: &[u8]) {
         return;
     }
     let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
-    let frame = |proto| {
-        let mut frame = Vec::new();
-        resp::push_header(&mut frame, proto, 3);
-        [&b"consuming"[..], topic, group].iter().for_each(|text| resp::bulk(&mut frame, text));
-        frame
-    };
-    match ctx.broker.join_group(ticket, key, group, topic, now, &mut ctx.io) {
-        Outcome::Now(Ok(())) => ctx.io.push(key, |out, proto| out.extend_from_slice(&frame(proto))),
-        Outcome::Now(Err(refused)) => {
-            ctx.count_refusal(false);
-            error(ctx, key, &*refused.resp_line());
-        }
-        Outcome::Later => {
-            let Some(proto) = ctx.io.conns.get(key).map(|c| c.session.proto()) else { return };
-            ctx.io.wait(key, Pending::Confirm(frame(proto)));
-        }
-    }
+    let outcome = ctx.broker.join_group(ticket, key, group, topic, now, &mut ctx.io);
+    confirm(ctx, key, outcome, |out, proto| {
+        resp::push_header(out, proto, 3);
+        [&b"consuming"[..], topic, group].iter().for_each(|text| resp::bulk(out, text));
+    });
 }
 
 /// `HUBSUB ACK position [position …]`: replies how many of these records were unacknowledged deliveries of

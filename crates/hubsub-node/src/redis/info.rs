@@ -157,7 +157,6 @@ fn cpu(_: &Ctx, text: &mut Text) {
     }
 }
 
-/// The sum of a metric over all shards.
 fn total(ctx: &Ctx, of: impl Fn(&ShardMetrics) -> &Metric) -> u64 {
     ctx.io.info.metrics.iter().map(|shard| of(shard).get()).sum()
 }

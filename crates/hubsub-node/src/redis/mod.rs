@@ -45,7 +45,7 @@ use hubsub_types::ConnKey;
 use hubsub_wire::resp::Proto;
 use reply::{error, wrong_arity};
 use std::sync::atomic::Ordering;
-use table::{Command, Lookup};
+use table::{Command, Lookup, NOT_QUEUED, WHILE_SUBSCRIBED};
 
 pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let second = ctx.io.second();
@@ -72,7 +72,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     conn.command = index;
     let is_resp2 = conn.session.proto() == Proto::Resp2;
     let is_of_cluster = conn.kind == ListenerKind::RedisCluster;
-    let is_queued = conn.extra.as_ref().is_some_and(|e| e.transaction.is_some()) && command.is_queued();
+    let is_queued = conn.extra.as_ref().is_some_and(|e| e.transaction.is_some()) && !command.has(NOT_QUEUED);
     if !command.accepts(args.len()) {
         return reject(ctx, key, command, &wrong_arity(command.name));
     }
@@ -82,7 +82,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     if is_of_cluster && let Some(error) = cluster::redirection(ctx, key, &TABLE, command, args) {
         return redirect(ctx, key, command, &error);
     }
-    if is_resp2 && !command.is_allowed_while_subscribed() && is_subscribed(ctx, key) {
+    if is_resp2 && !command.has(WHILE_SUBSCRIBED) && is_subscribed(ctx, key) {
         return reject(ctx, key, command, &refused_while_subscribed(command));
     }
     if is_queued {

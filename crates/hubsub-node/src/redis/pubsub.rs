@@ -1,7 +1,7 @@
 //! PUBLISH, SUBSCRIBE and related commands, and PUBSUB.
 
 use super::args::{ASKED_MAX, Args};
-use super::caller::{allowed_to_subscribe, is_of_cluster, is_subscribed};
+use super::caller::{allowed_to_subscribe, confirm, is_of_cluster, is_subscribed, refuse_subscription};
 use super::reply::{error, quoting};
 use crate::context::Ctx;
 use crate::context::scatter_gather::{Then, To};
@@ -24,17 +24,9 @@ pub fn publish(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace
     if comes_back {
         ctx.io.wait_for_own(key, topic);
     }
-    let publisher = Publisher::Conn(key.index);
-    let draft = Draft {
-        namespace,
-        topic,
-        payload,
-        headers: None,
-        publisher,
-        producer: None,
-        qos: Qos::ExactlyOnce,
-        retain: false,
-    };
+    let (publisher, qos) = (Publisher::Conn(key.index), Qos::ExactlyOnce);
+    let draft =
+        Draft { namespace, topic, payload, headers: None, publisher, producer: None, qos, retain: false };
     match ctx.broker.publish(ticket, draft, now, &mut ctx.io) {
         Outcome::Now(Ok(published)) if !comes_back => {
             ctx.io.reply(key, |out, _| resp::int(out, published.receivers as i64))
@@ -95,9 +87,10 @@ fn subscribe_to(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, topic: &[u8])
         Namespace::Shard => Subscription::SSubscribe,
     };
     let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
-    let outcome =
-        ctx.broker.subscribe(ticket, key, Wish { topic, namespace, start: Start::Live }, now, &mut ctx.io);
-    confirm(ctx, key, kind, topic, namespace, outcome);
+    let wish = Wish { topic, namespace, start: Start::Live };
+    let outcome = ctx.broker.subscribe(ticket, key, wish, now, &mut ctx.io);
+    let count = ctx.subscriptions(key, namespace) as u64;
+    confirm(ctx, key, outcome, |out, proto| resp::subscription(out, proto, kind, Some(topic), count));
 }
 
 /// `PSUBSCRIBE pattern [pattern …]`.
@@ -105,39 +98,13 @@ pub fn psubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     for pattern in &args[1..] {
         let principal = ctx.io.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
         if !ctx.io.access.allowed_glob(principal, pattern) {
-            ctx.count_refusal(false);
-            error(ctx, key, &*ErrorCode::NotAllowed.resp_line());
+            refuse_subscription(ctx, key, ErrorCode::NotAllowed);
             continue;
         }
         let ticket = ctx.io.ticket(key);
         let outcome = ctx.broker.subscribe_pattern(ticket, key, pattern, &mut ctx.io);
-        confirm(ctx, key, Subscription::PSubscribe, pattern, Namespace::Global, outcome);
-    }
-}
-
-fn confirm<T>(
-    ctx: &mut Ctx,
-    key: ConnKey,
-    kind: Subscription,
-    name: &[u8],
-    namespace: Namespace,
-    outcome: Outcome<Result<T, ErrorCode>>,
-) {
-    let count = ctx.subscriptions(key, namespace) as u64;
-    match outcome {
-        Outcome::Now(Ok(_)) => {
-            ctx.io.push(key, |out, proto| resp::subscription(out, proto, kind, Some(name), count))
-        }
-        Outcome::Now(Err(refused)) => {
-            ctx.count_refusal(false);
-            error(ctx, key, &*refused.resp_line());
-        }
-        Outcome::Later => {
-            let Some(proto) = ctx.io.conns.get(key).map(|c| c.session.proto()) else { return };
-            let mut frame = Vec::new();
-            resp::subscription(&mut frame, proto, kind, Some(name), count);
-            ctx.io.wait(key, Pending::Confirm(frame));
-        }
+        let (kind, count) = (Subscription::PSubscribe, ctx.subscriptions(key, Namespace::Global) as u64);
+        confirm(ctx, key, outcome, |out, proto| resp::subscription(out, proto, kind, Some(pattern), count));
     }
 }
 
@@ -161,7 +128,6 @@ pub fn unsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Names
     }
 }
 
-/// Ends a subscription, if it exists, and notifies the client.
 pub fn end(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Subscription, topic: &[u8]) {
     _ = match kind {
         Subscription::PUnsubscribe => ctx.broker.unsubscribe_pattern(key, topic, &mut ctx.io),

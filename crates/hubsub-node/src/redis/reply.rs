@@ -15,7 +15,6 @@ pub fn error(ctx: &mut Ctx, key: ConnKey, text: impl AsRef<[u8]>) {
     ctx.io.reply(key, |out, _| resp::error(out, text));
 }
 
-/// Writes each text as a bulk string.
 pub fn texts(out: &mut Vec<u8>, texts: &[&str]) {
     texts.iter().for_each(|text| resp::bulk(out, text.as_bytes()));
 }

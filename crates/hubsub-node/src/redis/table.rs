@@ -45,7 +45,6 @@ pub const TRANSACTION: u32 = 1 << 20;
 pub const WHILE_SUBSCRIBED: u32 = 1 << 24;
 /// Between MULTI and EXEC it is executed instead of queued.
 pub const NOT_QUEUED: u32 = 1 << 25;
-/// A command with subcommands.
 pub const CONTAINER: u32 = 1 << 26;
 
 pub const SAFE: u32 = LOADING | STALE;
@@ -57,7 +56,6 @@ pub const OF_TRANSACTION: u32 = NLS | FAST | ALLOW_BUSY | TRANSACTION;
 pub const SUBSCRIBES: u32 = NLS | PUBSUB | WHILE_SUBSCRIBED;
 pub const PUBLISHES: u32 = SAFE | FAST | PUBSUB;
 
-/// Names of the flags in COMMAND INFO.
 const FLAG_NAMES: &[(u32, &str)] = &[
     (WRITE, "write"),
     (READ, "readonly"),
@@ -95,24 +93,11 @@ impl Command {
         if self.arity < 0 { count >= arity } else { count == arity }
     }
 
-    /// True if MULTI queues it.
     #[inline]
-    pub fn is_queued(&self) -> bool {
-        self.flags & NOT_QUEUED == 0
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
     }
 
-    #[inline]
-    pub fn is_allowed_while_subscribed(&self) -> bool {
-        self.flags & WHILE_SUBSCRIBED != 0
-    }
-
-    /// True if it requires the permission to administer the node.
-    #[inline]
-    pub fn is_admin(&self) -> bool {
-        self.flags & ADMIN != 0
-    }
-
-    /// True if its name has two parts.
     pub fn is_subcommand(&self) -> bool {
         self.name.contains('|')
     }
@@ -158,7 +143,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of these commands, PUBLISH among them.
     pub const fn new(commands: &'static [Command]) -> Table {
         let mut publish = 0;
         while commands[publish].name.len() != 7 || commands[publish].name.as_bytes()[3] != b'l' {
@@ -179,12 +163,10 @@ impl Table {
             return Lookup::NoCommand;
         };
         match args.get(1) {
-            Some(sub) if command.flags & CONTAINER != 0 => {
-                match name.find(self, b"|").or(name.find(self, sub)) {
-                    Some((place, command)) => Lookup::Found(place, command),
-                    None => Lookup::NoSubcommand,
-                }
-            }
+            Some(sub) if command.has(CONTAINER) => match name.find(self, b"|").or(name.find(self, sub)) {
+                Some((place, command)) => Lookup::Found(place, command),
+                None => Lookup::NoSubcommand,
+            },
             _ => Lookup::Found(place, command),
         }
     }

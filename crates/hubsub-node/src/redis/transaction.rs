@@ -18,7 +18,6 @@ fn open(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Transaction> {
     ctx.io.conns.get_mut(key)?.extra.as_mut()?.transaction.as_mut()
 }
 
-/// True if the connection is between MULTI and EXEC.
 fn is_open(ctx: &mut Ctx, key: ConnKey) -> bool {
     open(ctx, key).is_some()
 }

@@ -25,7 +25,6 @@ fn kind(ctx: &Ctx, key: ConnKey) -> &'static str {
     if topics + patterns + shard > 0 { "pubsub" } else { "normal" }
 }
 
-/// The details of a connection that CLIENT LIST and the API show.
 pub(crate) fn client_info(ctx: &Ctx, key: ConnKey, conn: &Conn) -> ClientInfo {
     let (topics, patterns, shard) = ctx.broker.counts(key);
     let second = ctx.io.second();

@@ -33,7 +33,6 @@ const FEW: usize = 8;
 const QUESTIONS_MAX: u32 = 16;
 
 impl Shard {
-    /// Reads once from a connection and executes the input.
     pub(super) fn read(&mut self, key: ConnKey) {
         let second = self.ctx.io.second();
         let Some(conn) = self.ctx.io.conns.get_mut(key) else { return };
@@ -172,7 +171,6 @@ impl Shard {
         }
     }
 
-    /// Executes the complete commands of a Redis client.
     fn execute_redis(&mut self, key: ConnKey, input: &[u8], decoder: &mut Decoder) -> usize {
         let limits = decode_limits(&self.ctx.io);
         let mut used = 0;

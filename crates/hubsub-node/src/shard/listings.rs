@@ -23,7 +23,7 @@ const AT_ONCE: usize = 8;
 
 /// Begins a listing. Returns the response if this turn completes it; else it is sent later.
 pub(crate) fn list(ctx: &mut Ctx, mut listing: Listing, ask: Ask) -> Option<Part> {
-    if ctx.io.states.listings.is_empty() && passes(ctx, &mut listing) {
+    if ctx.io.states.listings.waiting.is_empty() && passes(ctx, &mut listing) {
         return listed(ctx, listing, ask);
     }
     ctx.io.states.listings.waiting.push_back((listing, ask));

@@ -16,9 +16,7 @@ use hubsub_wire::phoenix::End;
 pub struct Stopping {
     /// Deadline in ms of the node's clock.
     at_ms: u64,
-    /// Whether connections are being closed.
     closes: bool,
-    /// Whether clients with recorded sessions were closed.
     parts: bool,
 }
 

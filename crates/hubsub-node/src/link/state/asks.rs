@@ -33,7 +33,8 @@ pub(crate) struct Asked {
 }
 
 pub struct Asks {
-    next: u64,
+    /// The number of the next request.
+    pub(crate) next: u64,
     waiting: BTreeMap<u64, Asked>,
     /// Per link: their number and bytes.
     of_link: HashMap<ConnKey, (usize, usize)>,
@@ -62,10 +63,6 @@ impl Asks {
         });
     }
 
-    pub fn next(&self) -> u64 {
-        self.next
-    }
-
     pub(crate) fn has_room(&self, link: ConnKey, bytes: usize) -> bool {
         let waiting = self.of_link.get(&link).copied().unwrap_or_default();
         has_room(waiting, bytes, (ASKS_MAX, ASKS_BYTES_MAX))
@@ -78,7 +75,6 @@ impl Asks {
         self.next += 1;
     }
 
-    /// The outstanding request of this number on this link.
     pub(crate) fn take_of(&mut self, id: u64, link: ConnKey) -> Option<Asked> {
         self.waiting.get(&id).filter(|asked| asked.link == link)?;
         self.take(id)

@@ -4,7 +4,6 @@ use hubsub_types::{ErrorCode, HubId, Term};
 
 #[derive(Debug)]
 pub enum Event {
-    /// A change in the state of a peer.
     Link(LinkEvent),
     /// A change of this process's leader leases, or of a controller's view of other nodes' leases.
     Lead(LeadEvent),
@@ -16,7 +15,6 @@ pub enum Event {
     Answered(u64, Result<Box<[u8]>, ErrorCode>),
 }
 
-/// A change of a peer's state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// All links are up.
@@ -35,7 +33,6 @@ pub enum Change {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkEvent {
     pub node: Box<str>,
-    /// The incarnation of the peer's process.
     pub incarnation: u64,
     pub change: Change,
 }

@@ -30,11 +30,9 @@ pub struct Registered {
     pub incarnation: u64,
     /// Addresses of its link listener, tried in turn.
     pub addresses: Vec<SocketAddr>,
-    /// The number of its shards.
     pub shards: u16,
 }
 
-/// The state of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum State {
     /// It is to be dialed by the peer, or by this side when its back-off ends.
@@ -64,7 +62,6 @@ impl State {
     }
 }
 
-/// The state of one link of a peer.
 #[derive(Clone, Default, Debug)]
 pub struct LinkRow {
     pub state: State,
@@ -72,9 +69,7 @@ pub struct LinkRow {
     pub reason: Option<(&'static str, Box<str>)>,
     /// When bytes last arrived, in µs of the node's clock; 0 before.
     pub heard_us: u64,
-    /// The peer's clock offset.
     pub offset: Option<Offset>,
-    /// The peer's status in its last ping.
     pub status: Status,
     /// Totals of all connections of this link, including the current one.
     pub counters: Counters,
@@ -91,7 +86,6 @@ impl LinkRow {
     }
 }
 
-/// The table's entry of a peer.
 #[derive(Clone, Debug)]
 pub struct PeerRow {
     pub peer: Registered,
@@ -104,7 +98,6 @@ pub struct PeerRow {
     refused: Option<&'static str>,
 }
 
-/// The peer table of this node.
 pub struct PeerTable {
     control: Arc<dyn Report<Event>>,
     started: Instant,
@@ -124,7 +117,6 @@ struct Rows {
 }
 
 impl PeerTable {
-    /// The id of this node itself.
     pub const OWN: NodeId = NodeId(0);
 
     /// The table of a node with this name and number of shards; `started` is the zero of its clock.
@@ -155,7 +147,6 @@ impl PeerTable {
         if *node == *self.node { Some(PeerTable::OWN) } else { self.rows().id_of(node) }
     }
 
-    /// The names of all nodes with an id.
     pub fn names(&self) -> HashMap<NodeId, Box<str>> {
         let rows = self.rows();
         let others = rows.ids.iter().map(|(name, &id)| (id, name.clone()));
@@ -190,7 +181,6 @@ impl PeerTable {
         rows.peers.values().map(|row| row.peer.clone()).collect()
     }
 
-    /// A peer is no longer registered.
     fn forget(&self, row: PeerRow) {
         if row.is_up {
             self.tell(&row.peer, Change::Down("unregistered", "the node is not registered any more".into()));

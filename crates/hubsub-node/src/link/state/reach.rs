@@ -29,7 +29,6 @@ impl Gate {
         self.silent.store(is_silent, Ordering::Relaxed);
     }
 
-    /// True if the peer is suspected.
     pub fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Relaxed)
     }
@@ -40,12 +39,10 @@ impl Gate {
     }
 }
 
-/// A link that is up.
 #[derive(Clone, Debug)]
 pub struct Way {
     /// Its number, which is also its shard.
     pub link: u16,
-    /// The incarnation of the peer's process.
     pub incarnation: u64,
     /// Its connection at that shard.
     pub key: ConnKey,
@@ -55,7 +52,6 @@ pub struct Way {
 /// The links of one node, by number.
 #[derive(Default)]
 struct Ways {
-    /// The incarnation of its process.
     incarnation: u64,
     ways: Vec<Option<Way>>,
 }

@@ -13,9 +13,7 @@ use hubsub_types::{ConnKey, PrincipalId};
 pub enum MqttMail {
     /// To the id's shard: this connection wants the id.
     Claim(Box<str>, Claimant),
-    /// From the id's shard: the claim is granted.
     Granted(ConnKey),
-    /// From the id's shard: the claim is refused.
     Refused(ConnKey),
     /// From the id's shard: a later connection superseded the claim.
     Displaced(ConnKey),
@@ -36,14 +34,12 @@ pub enum MqttMail {
     Stored(Box<Stored>),
 }
 
-/// A reply of the session store.
 #[derive(Debug)]
 pub struct Stored {
     pub number: u32,
     pub answer: Result<Answer, StoreError>,
 }
 
-/// A connection on its way to a session.
 pub struct Traveller {
     pub io: Transport,
     pub id: u64,
@@ -56,7 +52,6 @@ pub struct Traveller {
     /// Its previous place, under which it claims the client id.
     pub from: Holder,
     pub client_id: Box<str>,
-    /// The slot of the session.
     pub to: ConnKey,
 }
 
@@ -94,11 +89,6 @@ impl Stored {
 }
 
 impl Traveller {
-    /// The socket, for registration.
-    pub fn source(&mut self) -> &mut mio::net::TcpStream {
-        self.io.source()
-    }
-
     pub fn weight(&self) -> usize {
         size_of::<Traveller>() + self.input.len()
     }

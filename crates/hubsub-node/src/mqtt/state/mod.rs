@@ -30,7 +30,6 @@ pub struct State {
     pub claims: Claims,
     /// The number of the last claim of a client id.
     pub claimed: u64,
-    /// Sessions without a connection.
     pub sessions: Sessions,
     /// Whether the node is about to leave its cluster, and accepts no clients.
     pub is_leaving: bool,
@@ -40,7 +39,6 @@ pub struct State {
     pub readings: Readings,
     /// `None` if there is no separate store of sessions.
     pub store: Option<StoreEnd>,
-    /// Connections to move to the holders of their sessions.
     pub called: Vec<(ConnKey, Holder)>,
     pub clients: usize,
     /// Encodings of the record that is being delivered.

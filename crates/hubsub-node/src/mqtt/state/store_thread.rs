@@ -29,7 +29,6 @@ pub struct StoreThread {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A request of a shard.
 struct Asks {
     shard: ShardId,
     number: u32,
@@ -37,7 +36,6 @@ struct Asks {
 }
 
 impl Asks {
-    /// Its memory, for the queue limit.
     fn weight(&self) -> usize {
         let bytes = match &self.request {
             Request::Save { id, snapshot, entries, .. } => {
@@ -72,7 +70,6 @@ impl StoreEnd {
     }
 }
 
-/// Whether a store answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreState {
@@ -90,7 +87,6 @@ pub struct StoreStatus {
     pub figures: BTreeMap<&'static str, u64>,
 }
 
-/// State shared by the thread and the shards.
 struct Work {
     queue: Mutex<Queue>,
     came: Condvar,
@@ -108,7 +104,6 @@ struct Work {
 #[derive(Default)]
 struct Queue {
     requests: VecDeque<Asks>,
-    /// Bytes of the queued requests.
     bytes: usize,
     is_stopping: bool,
 }

@@ -13,20 +13,17 @@ use std::sync::Arc;
 /// A member's key and metadata, a JSON object.
 pub type Who = (Box<str>, Box<[u8]>);
 
-/// The seats of this shard's connections.
 #[derive(Default)]
 pub struct Edge {
     /// The last number assigned, with the shard in its upper bits, so that it is unique in the node.
     last: u64,
     pub seats: HashMap<u64, Seat, RandomState>,
-    /// The seats of each connection.
     of_conns: HashMap<ConnKey, Places, RandomState>,
     /// By room and seat number.
     pub watchers: HashMap<Arc<[u8]>, BTreeMap<u64, Watcher>, RandomState>,
     /// The encoded member lists for rooms with new watchers, reused within a second.
     pub lists: HashMap<Arc<[u8]>, (Arc<Shown>, Forms), RandomState>,
-    /// The number of seats that are members.
-    members: u64,
+    pub members: u64,
     /// Bytes of the topic names of all seats.
     name_bytes: u64,
 }
@@ -38,9 +35,7 @@ struct Places {
     topics: HashMap<Arc<str>, u64, RandomState>,
     /// Seats that requests of an MQTT client join, by request number.
     requests: HashMap<u32, u64, RandomState>,
-    /// The number of seats that watch presence.
     watching: usize,
-    /// Bytes of their topic names.
     name_bytes: u64,
 }
 
@@ -51,7 +46,6 @@ pub struct Seat {
     pub member: Option<(u64, Who)>,
     /// The reference number at the join, used in its records.
     pub came: u64,
-    /// True if its connection watches presence.
     pub watches: bool,
     /// The number of an MQTT client's request that joins it.
     pub request: Option<u32>,
@@ -65,7 +59,6 @@ pub struct Wish<'a> {
     pub room: &'a [u8],
     /// Its key and metadata, if it will be a member.
     pub who: Option<Who>,
-    /// True if it will watch presence.
     pub watches: bool,
     /// The number of an MQTT client's request.
     pub request: Option<u32>,
@@ -82,10 +75,6 @@ impl Edge {
         Edge { last: u64::from(shard.0) << 48, ..Edge::default() }
     }
 
-    pub fn members(&self) -> u64 {
-        self.members
-    }
-
     pub fn number(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -99,7 +88,6 @@ impl Edge {
         self.of_conns.get(&key).map(|places| places.topics.values().copied().collect()).unwrap_or_default()
     }
 
-    /// The number of a connection's seats that watch presence.
     pub fn watched_by(&self, key: ConnKey) -> usize {
         self.of_conns.get(&key).map_or(0, |places| places.watching)
     }
@@ -164,10 +152,8 @@ impl Edge {
     }
 }
 
-/// Why a member's update is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The connection is no member in this topic.
     NoMember,
     Code(ErrorCode),
 }
@@ -180,7 +166,6 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// The frames for all Phoenix clients of a topic.
     pub fn frames(
         &mut self,
         version: Version,
@@ -196,7 +181,6 @@ impl Forms {
         frames
     }
 
-    /// The JSON for all MQTT clients.
     pub fn json(&mut self, encode: impl FnOnce() -> Vec<u8>) -> Shared {
         self.json.get_or_insert_with(|| encode().into()).clone()
     }

@@ -13,7 +13,6 @@
 use super::slot::SLOTS;
 use hubsub_types::names::{hash, mix};
 
-/// The number of slots that are hashed together.
 const BLOCK: u16 = 64;
 
 /// Consecutive slots of one node.

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ID_DIGITS: usize = 40;
 
-/// A node as reported to cluster clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterNode {
     /// Unique in the cluster; slots are assigned by it.
@@ -20,13 +19,11 @@ pub struct ClusterNode {
     pub port: u16,
 }
 
-/// The node list with its slot ranges.
 #[derive(Default, Debug)]
 pub struct Roster {
     nodes: Vec<ClusterNode>,
     /// Sorted, covering all slots; empty without nodes.
     ranges: Vec<Range>,
-    /// The index of this node.
     own: Option<u16>,
 }
 
@@ -93,7 +90,7 @@ impl Roster {
 /// A node list being distributed to the shards of a node.
 #[derive(Debug)]
 pub struct NewRoster {
-    roster: Arc<Roster>,
+    pub roster: Arc<Roster>,
     /// The number of shards that have not applied it.
     missing: AtomicUsize,
 }
@@ -102,10 +99,6 @@ impl NewRoster {
     /// For this many shards, each of which gets it once.
     pub fn new(roster: Roster, shards: usize) -> NewRoster {
         NewRoster { roster: Arc::new(roster), missing: AtomicUsize::new(shards) }
-    }
-
-    pub fn roster(&self) -> &Arc<Roster> {
-        &self.roster
     }
 
     /// Counts a shard that applied it; returns whether it was the last.

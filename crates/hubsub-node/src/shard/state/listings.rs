@@ -40,13 +40,3 @@ impl Listing {
         Listing::Topics { namespace, glob, place: 0, found: Vec::new(), bytes_left }
     }
 }
-
-impl Listings {
-    pub fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-}

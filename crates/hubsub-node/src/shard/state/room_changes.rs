@@ -23,7 +23,6 @@ type News = Arc<[(Box<[u8]>, Change)]>;
 pub enum RouteMail {
     /// Join the cluster with the hubs that are known now.
     Join,
-    /// The classes have changed.
     Classes,
     /// To the home of these hubs: their leaders.
     Leaders(Vec<(HubId, (Term, Leader))>),

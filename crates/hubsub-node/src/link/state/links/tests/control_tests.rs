@@ -60,7 +60,7 @@ fn who_asks_a_peer_that_does_not_answer_is_refused_at_the_bound_until_it_does() 
         };
         b.lone.control.drain(usize::MAX).into_iter().filter_map(answer).collect::<Vec<_>>()
     };
-    let first = b.links().asks.next();
+    let first = b.links().asks.next;
     (0..1_024).for_each(|ticket| b.links_mut().ask(ticket, "a", b"x"));
     assert_eq!(answers(&b), []);
     b.links_mut().ask(2_000, "a", b"x");
@@ -82,7 +82,7 @@ fn answers_that_the_control_plane_does_not_take_are_bounded_in_bytes() {
     let mut b = Shard::new("b");
     b.register("a", 1, &[]);
     let _a = b.is_dialed("a", 1);
-    let (link, first) = (up(&b), b.links().asks.next());
+    let (link, first) = (up(&b), b.links().asks.next);
     (0..3).for_each(|ticket| b.links_mut().ask(ticket, "a", b"x"));
     let long = vec![7; 40 << 20];
     (0..3).for_each(|ask| b.links_mut().control_frame(link, first + ask, true, &long));
