@@ -10,8 +10,7 @@ pub use crate::io::log_lines::Level;
 
 use crate::io::log_lines::{Fields, LogLines, Wake};
 use crate::io::report::{Report, Share};
-use crate::link;
-use crate::log;
+use crate::{link, log};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,10 +1,9 @@
 //! A shard's handle to the log: the batches of its hubs in this turn, the log's data about rooms, and log
 //! queries.
 
-use super::LogMail;
 use super::hub_reading::HubSearch;
 use super::reading::{Answer, Search};
-use super::{Listing, Log, LoggedHub, LoggedHubs, Readers, State, Turn};
+use super::{Listing, Log, LogMail, LoggedHub, LoggedHubs, Readers, State, Turn};
 use crate::io::inbox::Post;
 use hubsub_log::record::{self, encode_headers};
 use hubsub_log::{Batch, Chain, Disk, Keep, Kind};

@@ -1,9 +1,7 @@
 //! Lists rooms: those in a shard's memory and those only in the logs of its hubs, merged into pages. Names
 //! are on disk and read by a separate thread, so a listing does not delay history reads.
 
-use super::LogMail;
-use super::reading;
-use super::{Log, LoggedHub, LoggedHubs, Readers, Turn};
+use super::{Log, LogMail, LoggedHub, LoggedHubs, Readers, Turn, reading};
 use crate::io::classes::ClassesNow;
 use crate::io::inbox::Post;
 use crate::io::questions::{ColdRoom, Listed, Part};

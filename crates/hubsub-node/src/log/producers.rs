@@ -1,9 +1,8 @@
 //! Rebuilds a hub's duplicate window from the end of its log.
 
 use super::reading::owned;
-use hubsub_log::record;
 use hubsub_log::storage::Storage;
-use hubsub_log::{Chain, LogError};
+use hubsub_log::{Chain, LogError, record};
 use hubsub_route::producers::{Producers, Window, log_bytes};
 use hubsub_route::{Producer, Record};
 use hubsub_types::ProducerId;

@@ -1,15 +1,7 @@
 //! Long polls of browsers ([docs/protocol/phoenix.md], "Long poll"). A session is a browser's connection
 //! without a socket: its output waits in its [`Polled`] until a request fetches it, and the lines of a
-//! request are its input.
-//!
-//! ```text
-//!  the shard of the request                 the shard of the session
-//! │ ── Ask: GET or POST ────────────────► │  waits for output, or until its lines are read
-//!      │ ◄─ Answer ─────────────────────────── │
-//! ```
-//!
-//! A session lives on the shard that got its first request; its token contains the shard. Later requests may
-//! arrive at connections of any shard.
+//! request are its input. It lives on the shard of its first request, which its token names. Later requests may
+//! arrive at any shard, which sends `Ask` there and gets `Answer` when there is output, or its lines are read.
 //!
 //! Invariants:
 //!

@@ -33,9 +33,8 @@ mod transaction;
 
 pub use hubsub::write_started;
 
-use crate::context::Ctx;
 use crate::context::conn::{Flags, NO_COMMAND};
-use crate::context::refusals;
+use crate::context::{Ctx, refusals};
 use crate::io::listener::ListenerKind;
 use crate::io::wrong_protocol;
 use args::{Args, shown};

@@ -7,8 +7,6 @@
 //! ([`hubsub_route::rooms::Page`]); topics are scanned in order of index. A short listing is answered in the
 //! turn of its request. Of the waiting listings [`AT_ONCE`] take turns: so a long one does not block a short
 //! one, and the memory for their results is bounded.
-//!
-//! Invariant: no turn scans more than the limit.
 
 use super::state::listings::Listing;
 use crate::context::Ctx;

@@ -8,7 +8,7 @@ use crate::io::questions::{ClientInfo, Listed, Part, Question, TraceStep, TraceS
 use crate::log::Wanted;
 use hubsub_route::rooms::RoomHandle;
 use hubsub_route::traces::Window;
-use hubsub_route::{Ask, Busy, Namespace, RoomInfo};
+use hubsub_route::{Ask, Busy, Namespace};
 use hubsub_types::{ConnKey, ErrorCode};
 
 /// Interval at which the counts of busy rooms halve, in s.
@@ -112,16 +112,12 @@ fn known(ctx: &Ctx, name: &[u8], room: Option<RoomHandle>) -> Option<Listed> {
     let rooms = &ctx.broker.rooms;
     match room {
         Some(room) if rooms.is_gone(room) => None,
-        Some(room) => room_info(ctx, room).map(Listed::Here),
+        Some(room) => rooms.info(room, ctx.io.shard, ctx.io.now).map(Listed::Here),
         None => {
             let (hub, log) = (rooms.log_of_name(name)?, ctx.io.states.log.as_ref()?);
             log.listing.room(hub.id, name).map(Listed::InLog)
         }
     }
-}
-
-fn room_info(ctx: &Ctx, room: RoomHandle) -> Option<RoomInfo> {
-    ctx.broker.rooms.info(room, ctx.io.shard, ctx.io.now)
 }
 
 /// Collects all items if their bytes total at most `bytes_max`, else `None`.
