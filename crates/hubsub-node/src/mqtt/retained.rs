@@ -25,10 +25,7 @@ pub fn go_on(ctx: &mut Ctx) {
         for (key, event) in std::mem::take(&mut ctx.io.states.mqtt.retained) {
             match event {
                 Retained::Due(filter) => begin(ctx, key, filter),
-                Retained::Came(number, answer) => {
-                    ctx.io.states.mqtt.rows_pace.came(number);
-                    came(ctx, key, number, answer);
-                }
+                Retained::Came(number, answer) => came(ctx, key, number, answer),
             }
         }
     }
@@ -54,6 +51,7 @@ fn begin(ctx: &mut Ctx, key: ConnKey, filter: Box<[u8]>) {
 }
 
 fn came(ctx: &mut Ctx, key: ConnKey, number: u32, answer: Answer) {
+    ctx.io.states.mqtt.rows_pace.came(number);
     if reads_of(&mut ctx.io, key).is_some_and(|reads| reads.answered(number)) {
         act(ctx, key, answer);
         read_on(ctx, key);

@@ -19,7 +19,6 @@ pub const BUCKET: &[u8] = b"$occupancy/";
 /// How long a query waits for a room whose members are unknown, in ms.
 const QUESTION_MS: u64 = 5_000;
 
-/// True if a room of members is one of the buckets.
 fn is_bucket(room: &[u8]) -> bool {
     room.starts_with(BUCKET)
 }

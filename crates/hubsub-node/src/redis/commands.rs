@@ -104,7 +104,7 @@ commands! {
     "sunsubscribe" -1 SUBSCRIBES, "pubsub" "7.0.0" "Ends subscriptions to shard channels.", |c, key, args| pubsub::unsubscribe(c, key, args, Namespace::Shard, Subscription::SUnsubscribe);
     "time" 1 SAFE | FAST, "server" "2.6.0" "Seconds since 1970, and microseconds.", server::time;
     "unsubscribe" -1 SUBSCRIBES, "pubsub" "2.0.0" "Ends subscriptions to topics.", |c, key, args| pubsub::unsubscribe(c, key, args, Namespace::Global, Subscription::Unsubscribe);
-    "unwatch" 1 OF_TRANSACTION, "transactions" "2.2.0" "Accepted; there are no keys.", transaction::unwatch;
+    "unwatch" 1 OF_TRANSACTION, "transactions" "2.2.0" "Accepted; there are no keys.", |c, key, _| reply::ok(c, key);
     "watch" -2 OF_TRANSACTION | NOT_QUEUED, "transactions" "2.2.0" "Accepted; there are no keys.", transaction::watch;
 }
 

@@ -79,10 +79,6 @@ pub fn watch(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
     ok(ctx, key);
 }
 
-pub fn unwatch(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    ok(ctx, key);
-}
-
 /// `EXEC`: executes the queued commands.
 pub fn exec(ctx: &mut Ctx, key: ConnKey, table: &Table) {
     let Some(transaction) = take_transaction(ctx, key) else {

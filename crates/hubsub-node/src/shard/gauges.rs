@@ -6,6 +6,7 @@ use hubsub_route::Namespace;
 pub(crate) fn set_gauges(ctx: &Ctx) {
     let (broker, metrics) = (&ctx.broker, &ctx.io.metrics);
     let (history_bytes, history_records) = broker.rooms.history_size();
+    let sessions = &ctx.io.states.mqtt.sessions;
     let gauges = [
         (&metrics.connections, ctx.io.conns.len() as u64),
         (&metrics.mqtt_connections, ctx.io.states.mqtt.clients as u64),
@@ -14,12 +15,9 @@ pub(crate) fn set_gauges(ctx: &Ctx) {
         (&metrics.longpoll_sessions, ctx.io.states.phoenix.polled_clients as u64),
         (&metrics.mqtt_large_bytes, ctx.io.states.mqtt.long_messages.bytes() as u64),
         (&metrics.mqtt_subscriptions, ctx.io.states.mqtt.subscriptions as u64),
-        (
-            &metrics.mqtt_sessions,
-            (ctx.io.states.mqtt.sessions.connected + ctx.io.states.mqtt.sessions.offline()) as u64,
-        ),
-        (&metrics.mqtt_sessions_incomplete, ctx.io.states.mqtt.sessions.missing.len() as u64),
-        (&metrics.mqtt_session_ends_pending, ctx.io.states.mqtt.sessions.deletes.len() as u64),
+        (&metrics.mqtt_sessions, (sessions.connected + sessions.offline()) as u64),
+        (&metrics.mqtt_sessions_incomplete, sessions.missing.len() as u64),
+        (&metrics.mqtt_session_ends_pending, sessions.deletes.len() as u64),
         (&metrics.listings, ctx.io.states.listings.waiting.len() as u64),
         (&metrics.retained_unread, ctx.io.states.mqtt.unread.len() as u64),
         (&metrics.rooms, broker.rooms.len() as u64),

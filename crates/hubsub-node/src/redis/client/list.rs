@@ -41,14 +41,10 @@ pub fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
 
 /// Redis's client type of a name. No connection is a master or a replica.
 pub fn kind(name: &[u8]) -> Option<&'static str> {
-    let kinds = [
-        ("normal", "normal"),
-        ("pubsub", "pubsub"),
-        ("master", "master"),
-        ("replica", "replica"),
-        ("slave", "replica"),
-    ];
-    kinds.iter().find(|(word, _)| is(name, word)).map(|(_, kind)| *kind)
+    if is(name, "slave") {
+        return Some("replica");
+    }
+    ["normal", "pubsub", "master", "replica"].into_iter().find(|kind| is(name, kind))
 }
 
 pub fn unknown_kind(name: &[u8]) -> Vec<u8> {
