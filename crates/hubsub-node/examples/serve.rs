@@ -4,7 +4,7 @@
 //! `serve [--redis ADDR] [--mqtt ADDR] [--shards N] [--history N]`: with `--history`, rooms `chat:*` keep
 //! their last N records.
 
-use hubsub_node::{Control, Event, Node, NodeConfig, StoreConfig};
+use hubsub_node::{Control, Event, Node, NodeConfig, ShardEvent, StoreConfig};
 use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ClassTable, History, Limits, OnSlow};
 use std::io::Read;
@@ -61,7 +61,7 @@ fn main() {
         let mut running = true;
         while running {
             for event in control.drain(1024) {
-                running &= !matches!(event, Event::Stopped(..));
+                running &= !matches!(event, Event::Shard(ShardEvent::Stopped(..)));
                 eprintln!("{event:?}");
             }
             std::thread::park_timeout(std::time::Duration::from_millis(200));

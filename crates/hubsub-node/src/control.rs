@@ -5,57 +5,24 @@
 mod early;
 pub mod routes;
 
+pub use crate::context::events::Event as ShardEvent;
 pub use crate::io::log_lines::Level;
 
-use crate::context::events as shard;
 use crate::io::log_lines::{Fields, LogLines, Wake};
-use crate::io::questions::Part;
 use crate::io::report::{Report, Share};
-use crate::link::{self, LeadEvent, LinkEvent};
-use crate::log::{self, HubAnswer, Refusal, StreamAnswer};
-use hubsub_route::Published;
-use hubsub_types::ErrorCode;
-use hubsub_types::class::ClassIndex;
+use crate::{link, log};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// An event for the control plane.
 #[derive(Debug)]
 pub enum Event {
-    /// The responses of a scatter-gather request, by ticket.
-    Parts(u64, Vec<Part>),
-    /// The outcome of each publish of a batch.
-    Published(u64, Vec<Result<Published, ErrorCode>>),
-    /// The outcome of a request about a stream of records.
-    Stream(u64, Result<StreamAnswer, Refusal>),
-    /// The outcome of a request to open or close a hub.
-    Hub(u64, Result<HubAnswer, Refusal>),
+    Shard(ShardEvent),
+    Link(link::Event),
+    Log(log::Event),
     /// A log line: level, constant message, data.
-    Log(Level, &'static str, Fields),
-    /// A change in the state of a peer.
-    Link(LinkEvent),
-    /// A change of this process's leader leases, or of a controller's view of other nodes' leases.
-    Lead(LeadEvent),
-    /// A shard needs the place of a room of a class; the flag is whether to place the room if it has no
-    /// place. Sent at most once while the answer is awaited, or twice if the first did not ask for placement.
-    RoomMiss(ClassIndex, Box<[u8]>, bool),
-    /// Rooms of a hub that are unused or were released by this process, in response to the request with this
-    /// ticket.
-    Unused(u64, Vec<Box<[u8]>>),
-    /// A client asks where a room is: request number and room.
-    Locate(u64, Box<[u8]>),
-    /// Another process became ready, or stopped being so.
-    Ready,
-    /// A request from a peer's control plane: peer name, request number, body.
-    Asked(Box<str>, u64, Box<[u8]>),
-    /// The response of a peer's control plane: request number, body.
-    Answered(u64, Result<Box<[u8]>, ErrorCode>),
-    /// A shard stopped; with a reason if it was not asked to.
-    Stopped(u16, Option<String>),
-    /// A shard has recorded its MQTT sessions and closed their clients.
-    Parted(u16),
+    Line(Level, &'static str, Fields),
 }
 
 /// An event, with the peer's share that it counts towards.
@@ -86,13 +53,11 @@ impl Control {
     }
 
     /// The descriptor that is readable while events are queued.
-    #[must_use]
     pub fn wake_fd(&self) -> RawFd {
         self.wake.fd()
     }
 
     /// Log lines dropped since the start.
-    #[must_use]
     pub fn dropped(&self) -> u64 {
         self.lines.dropped()
     }
@@ -144,7 +109,7 @@ impl Control {
         let mut taken: Vec<Event> = events.drain(..count).map(take).collect();
         drop(events);
         let lines = self.lines.drain(events_max - count).into_iter();
-        taken.extend(lines.map(|(level, message, fields)| Event::Log(level, message, fields)));
+        taken.extend(lines.map(|(level, message, fields)| Event::Line(level, message, fields)));
         taken
     }
 
@@ -175,38 +140,21 @@ impl<E: Into<Event>> Report<E> for Control {
     }
 }
 
-impl From<shard::Event> for Event {
-    fn from(event: shard::Event) -> Event {
-        match event {
-            shard::Event::Parts(ticket, parts) => Event::Parts(ticket, parts),
-            shard::Event::Published(ticket, outcomes) => Event::Published(ticket, outcomes),
-            shard::Event::RoomMiss(class, room, makes) => Event::RoomMiss(class, room, makes),
-            shard::Event::Unused(ticket, rooms) => Event::Unused(ticket, rooms),
-            shard::Event::Locate(number, room) => Event::Locate(number, room),
-            shard::Event::Stopped(shard, reason) => Event::Stopped(shard, reason),
-            shard::Event::Parted(shard) => Event::Parted(shard),
-        }
+impl From<ShardEvent> for Event {
+    fn from(event: ShardEvent) -> Event {
+        Event::Shard(event)
     }
 }
 
 impl From<link::Event> for Event {
     fn from(event: link::Event) -> Event {
-        match event {
-            link::Event::Link(event) => Event::Link(event),
-            link::Event::Lead(event) => Event::Lead(event),
-            link::Event::Ready => Event::Ready,
-            link::Event::Asked(node, number, body) => Event::Asked(node, number, body),
-            link::Event::Answered(number, outcome) => Event::Answered(number, outcome),
-        }
+        Event::Link(event)
     }
 }
 
 impl From<log::Event> for Event {
     fn from(event: log::Event) -> Event {
-        match event {
-            log::Event::Stream(ticket, outcome) => Event::Stream(ticket, outcome),
-            log::Event::Hub(ticket, outcome) => Event::Hub(ticket, outcome),
-        }
+        Event::Log(event)
     }
 }
 
@@ -214,6 +162,8 @@ impl From<log::Event> for Event {
 mod tests {
     use super::*;
     use crate::io::log_lines::LINES_MAX;
+
+    const READY: Event = Event::Link(link::Event::Ready);
 
     fn readable(control: &Control) -> bool {
         let mut poll = libc::pollfd { fd: control.wake_fd(), events: libc::POLLIN, revents: 0 };
@@ -225,7 +175,7 @@ mod tests {
     fn the_descriptor_is_readable_exactly_while_something_waits() {
         let control = Control::new(2).unwrap();
         assert!(!readable(&control));
-        control.tell(Event::Ready);
+        control.tell(READY);
         control.log(Level::Info, "x", Vec::new());
         for _ in 0..2 {
             assert!(readable(&control));
@@ -245,12 +195,12 @@ mod tests {
             control.log(Level::Info, "x", Vec::new());
         }
         assert_eq!(control.dropped(), 2);
-        assert!(control.offer(Event::Ready));
-        assert!(!control.offer(Event::Ready), "the limit of events");
+        assert!(control.offer(READY));
+        assert!(!control.offer(READY), "the limit of events");
         let taken = control.drain(2);
-        assert!(matches!(taken[..], [Event::Ready, Event::Log(..)]), "{taken:?}");
+        assert!(matches!(taken[..], [Event::Link(link::Event::Ready), Event::Line(..)]), "{taken:?}");
         control.set_events_max(2);
-        assert!(control.offer(Event::Ready) && control.offer(Event::Ready));
+        assert!(control.offer(READY) && control.offer(READY));
         assert_eq!(control.drain(usize::MAX).len(), 2 + LINES_MAX - 1);
     }
 }

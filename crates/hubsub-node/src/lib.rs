@@ -22,7 +22,7 @@ mod redis;
 mod shard;
 
 pub use control::routes;
-pub use control::{Control, Event, Level};
+pub use control::{Control, Event, Level, ShardEvent};
 pub use io::node_info::{BUILD_PROFILE, MqttRules, NodeInfo};
 pub use io::{memory, questions};
 pub use link::LeadMail;

@@ -16,8 +16,7 @@ use crate::io::node_info::{MqttRules, NodeInfo};
 use crate::io::origin_check::OriginCheck;
 use crate::io::questions::Request;
 use crate::link::PeerTable;
-use crate::log::start::LogConfig;
-use crate::log::start::Started;
+use crate::log::start::{LogConfig, Started};
 use crate::log::{self, Listing, LogEnd, LogStatus, Openings, Streams};
 use crate::mqtt::state::mail::MqttMail;
 use crate::mqtt::state::store_thread::{StoreEnd, StoreStatus, StoreThread};
@@ -35,19 +34,15 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use threads::{bind, bind_shards, run_id, run_shard};
 
-/// The start parameters of a node.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     pub name: String,
     /// High half of the node's epochs; larger at each start.
     pub incarnation: u32,
-    /// Number of data-plane threads.
     pub shards: u16,
-    /// Address for Redis clients.
+    /// The addresses of its listeners; `None`: off.
     pub redis: Option<SocketAddr>,
-    /// Address for Redis cluster clients.
     pub redis_cluster: Option<SocketAddr>,
-    /// Address for MQTT clients.
     pub mqtt: Option<SocketAddr>,
     pub ws: Option<SocketAddr>,
     /// Origins whose pages may open WebSockets; `*` is any.
@@ -72,7 +67,6 @@ pub struct NodeConfig {
     pub version: String,
 }
 
-/// A failed start of a node.
 #[derive(Debug)]
 pub struct NotStarted {
     pub error: io::Error,
@@ -86,22 +80,16 @@ impl From<io::Error> for NotStarted {
     }
 }
 
-/// The body of a shard's thread.
 type Run = Box<dyn FnOnce() + Send>;
 
 pub struct Node {
     pub info: Arc<NodeInfo>,
-    /// The queue to the control plane.
     pub control: Arc<Control>,
-    /// Bound address for Redis clients.
+    /// The bound addresses of its listeners.
     pub redis: Option<SocketAddr>,
-    /// Bound address for Redis cluster clients.
     pub redis_cluster: Option<SocketAddr>,
-    /// Bound address for MQTT clients.
     pub mqtt: Option<SocketAddr>,
-    /// Bound address for WebSockets.
     pub ws: Option<SocketAddr>,
-    /// Bound address for links of other nodes.
     pub link: Option<SocketAddr>,
     pub peer_table: Arc<PeerTable>,
     inboxes: Arc<Inboxes<Mail>>,
@@ -217,7 +205,7 @@ impl Node {
         let now = Arc::new(ClassesNow::new(Arc::clone(&classes), Arc::clone(&hubs)));
         let listing = started.as_ref().map(|s| {
             let (log, logged) = (Arc::clone(&s.log), Arc::clone(&s.hubs));
-            Listing::start(log, logged, Arc::clone(&now)).map(Arc::new)
+            Listing::start(log, logged, Arc::clone(&now), inboxes.clone()).map(Arc::new)
         });
         let openings = started.as_ref().map(|s| {
             let (inboxes, control) = (Arc::clone(&inboxes), Arc::clone(&control));
@@ -272,20 +260,10 @@ impl Node {
                 LogEnd::new(shard, log, readers, Arc::clone(listing), &s.hubs, node.inboxes.clone())
             });
             let peer_table = Arc::clone(&node.peer_table);
-            let (control, classes_now) = (Arc::clone(&node.control), Arc::clone(&node.classes));
+            let (control, classes) = (Arc::clone(&node.control), Arc::clone(&node.classes));
             let store = node.store.as_ref().map(|store| StoreEnd::new(store, shard));
             let (lines, of_links) = (control.lines(), control.clone());
-            let ends = Handles {
-                shard,
-                control,
-                lines,
-                of_links,
-                metrics,
-                log,
-                store,
-                peer_table,
-                classes: classes_now,
-            };
+            let ends = Handles { shard, control, lines, of_links, metrics, log, store, peer_table, classes };
             let (info, inboxes) = (Arc::clone(&node.info), Arc::clone(&node.inboxes));
             let accepts = config.accepts;
             let listen = |(kind, socket)| Listener::new(socket, kind, accepts, poll.registry());
@@ -320,31 +298,23 @@ impl Node {
             started.streams.set_limits(limits);
         }
         let limits = Arc::new(limits.clone());
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Limits(Arc::clone(&limits))]);
-        }
+        self.inboxes.send_all(|| Mail::Limits(Arc::clone(&limits)));
     }
 
     /// Starts accepting clients, including those that have been waiting since the start.
     pub fn accept(&self) {
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Accept]);
-        }
+        self.inboxes.send_all(|| Mail::Accept);
     }
 
     /// Closes MQTT clients that have recorded sessions, before the node leaves its cluster; new ones are
     /// refused. Each shard reports once those sessions are recorded.
     pub fn part_from_sessions(&self) {
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::PartFromSessions]);
-        }
+        self.inboxes.send_all(|| Mail::PartFromSessions);
     }
 
     /// Stops accepting, lets output drain for `grace_ms`, closes. Each shard reports when it has ended.
     pub fn stop(&self, grace_ms: u64) {
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Stop(grace_ms)]);
-        }
+        self.inboxes.send_all(|| Mail::Stop(grace_ms));
     }
 
     /// Waits for the shards to end, after `stop`.
@@ -368,19 +338,16 @@ impl Node {
     }
 
     /// Opens and closes hubs, if any class has a log.
-    #[must_use]
     pub fn openings(&self) -> Option<&Openings> {
         self.openings.as_ref()
     }
 
     /// Readers of long log ranges, if any class has a log.
-    #[must_use]
     pub fn streams(&self) -> Option<&Streams> {
         self.log.as_ref().map(|started| &*started.streams)
     }
 
     /// Name of a room's class, and the hub whose log has its records, if any.
-    #[must_use]
     pub fn logged_hub_of(&self, room: &[u8]) -> (String, Option<HubId>) {
         let (classes, hubs) = (self.classes.get(), self.classes.hubs());
         let class = classes.class_of_room(room);
@@ -398,13 +365,11 @@ impl Node {
     }
 
     /// Status of the store of sessions, if there is a separate one.
-    #[must_use]
     pub fn store_status(&self) -> Option<StoreStatus> {
         self.store.as_ref().map(StoreThread::status)
     }
 
     /// Status of the log, if any class has one.
-    #[must_use]
     pub fn log_status(&self) -> Option<LogStatus> {
         self.log.as_ref().map(Started::status)
     }
@@ -413,7 +378,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Event;
+    use crate::control::{Event, ShardEvent};
     use std::sync::mpsc;
 
     #[test]
@@ -455,7 +420,7 @@ mod tests {
         });
         assert_eq!(result.err().unwrap().error.to_string(), "no more threads");
         assert_eq!(ends.try_iter().count(), 2, "each has ended before the error is returned");
-        let is_failure = |event: &Event| matches!(event, Event::Stopped(_, Some(_)));
+        let is_failure = |event: &Event| matches!(event, Event::Shard(ShardEvent::Stopped(_, Some(_))));
         assert!(!control.drain(64).iter().any(is_failure), "as at any stop");
     }
 }

@@ -29,11 +29,9 @@ use crate::io::listener::{LISTENERS, Listener};
 use crate::io::log_lines::Level;
 use crate::io::memory::{self, Peak};
 use crate::io::spin::Spin;
-use crate::io::transport::Transport;
-use crate::link;
 use crate::mqtt::state::mail::Traveller;
-use crate::presence;
 use crate::shard::stopping::Stopping;
+use crate::{link, presence};
 use clock::Clock;
 use hubsub_route::Now;
 use hubsub_types::ConnKey;
@@ -93,24 +91,20 @@ pub struct Shard {
     ready: Vec<ConnKey>,
     /// Connections with a queue and a writable socket; each once.
     writable: VecDeque<ConnKey>,
-    /// Connections whose reading is paused.
     paused: Vec<ConnKey>,
     /// Long-poll sessions whose posted input is not all taken.
     posting: Vec<ConnKey>,
     mail: Vec<Mail>,
     clock: Clock,
-    /// Sockets in lingering close.
     lingering: LingeringClose,
     /// Spins briefly between a publish, its log and the next publish.
     spin: Spin,
-    /// Decides when to return memory to the system.
     peak: Peak,
     /// Set once the shard is ordered to stop.
     stopping: Option<Stopping>,
 }
 
 impl Shard {
-    #[must_use]
     pub fn new(ctx: Ctx, poll: Poll, listeners: Vec<Listener>, started: Instant) -> Shard {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall = wall.saturating_sub(started.elapsed());
@@ -164,7 +158,9 @@ impl Shard {
             self.clock.split(false);
             turn::flush(&mut self.ctx);
             let told = turn::reap(&mut self.ctx);
-            self.take_lingering(told);
+            let Io { now, limits, metrics, .. } = &self.ctx.io;
+            let closed = self.lingering.take_in(told, self.poll.registry(), now.mono_ms, limits);
+            metrics.mqtt_lingering_closed_total.add(closed);
             // Drained cursors and closed connections send mail, too; it must not wait for the next turn.
             self.ctx.io.mailer.flush();
             self.clock.split(true);
@@ -175,7 +171,6 @@ impl Shard {
         Ok(())
     }
 
-    /// Waits until there is work.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let has_work = !self.ready.is_empty()
             || !self.writable.is_empty()
@@ -383,7 +378,7 @@ impl Shard {
     fn send_travellers(&mut self) {
         for (to, mut traveller) in crate::mqtt::depart(&mut self.ctx) {
             // It fails for a broken socket, which the next read on the other shard detects.
-            let _ = self.poll.registry().deregister(traveller.source());
+            let _ = self.poll.registry().deregister(traveller.io.source());
             if to == self.ctx.io.shard {
                 self.arrive(*traveller);
             } else {
@@ -392,7 +387,6 @@ impl Shard {
         }
     }
 
-    /// Adds a connection that another shard sent.
     fn arrive(&mut self, traveller: Traveller) {
         let registry = self.poll.registry();
         let (key, mut input, client_id) = crate::mqtt::arrive(&mut self.ctx, traveller);
@@ -417,12 +411,6 @@ impl Shard {
             io.log_conn(Level::Info, "no command in time", key, Vec::new());
             io.close_now(key);
         }
-    }
-
-    fn take_lingering(&mut self, told: Vec<Transport>) {
-        let Io { now, limits, metrics, .. } = &self.ctx.io;
-        let closed = self.lingering.take_in(told, self.poll.registry(), now.mono_ms, limits);
-        metrics.mqtt_lingering_closed_total.add(closed);
     }
 
     fn keep_house(&mut self) {

@@ -1,8 +1,8 @@
 //! Requests of the control plane need the same permissions as a client's commands.
 
 use crate::support::TestNode;
-use hubsub_node::Event;
 use hubsub_node::questions::{Call, ClientFilter, Item, Part, Question};
+use hubsub_node::{Event, ShardEvent};
 use hubsub_route::rooms::HistoryQuery;
 use hubsub_types::{ErrorCode, Limits, PrincipalId};
 
@@ -31,8 +31,12 @@ fn calls() -> Vec<Call> {
 
 fn is_refused(answer: &Event) -> bool {
     match answer {
-        Event::Parts(_, parts) => matches!(parts[..], [Part::Refused(ErrorCode::NotAllowed)]),
-        Event::Published(_, outcomes) => matches!(outcomes[..], [Err(ErrorCode::NotAllowed)]),
+        Event::Shard(ShardEvent::Parts(_, parts)) => {
+            matches!(parts[..], [Part::Refused(ErrorCode::NotAllowed)])
+        }
+        Event::Shard(ShardEvent::Published(_, outcomes)) => {
+            matches!(outcomes[..], [Err(ErrorCode::NotAllowed)])
+        }
         other => panic!("no answer: {other:?}"),
     }
 }

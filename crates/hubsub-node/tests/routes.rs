@@ -4,9 +4,9 @@ use crate::support::trio::{
     CLASSES, HUBS, NAMES, Trio, class_rows, hub, hub_rows, incarnation, publish, until,
 };
 use crate::support::{Value, bulk, number, simple};
-use hubsub_node::Event;
-use hubsub_node::link::{Change, LeadEvent, LinkEvent};
+use hubsub_node::link::{self, Change, LeadEvent, LinkEvent};
 use hubsub_node::routes::{ClassRow, HubRow};
+use hubsub_node::{Event, ShardEvent};
 use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ErrorCode, HubId, Term};
 use std::collections::{HashMap, HashSet};
@@ -323,7 +323,11 @@ fn a_publish_waits_while_its_leader_has_no_lead() {
     without[hub as usize - 1].1 = None;
     trio.lead_as(&without);
     let gone = LeadEvent::GaveUp(HubId(hub), Term(1));
-    trio.wait(0, "it is given up", |event| matches!(event, Event::Lead(told) if *told == gone));
+    trio.wait(
+        0,
+        "it is given up",
+        |event| matches!(event, Event::Link(link::Event::Lead(told)) if *told == gone),
+    );
     let mut publishers: Vec<_> = (0..3).map(|at| trio.connect(at)).collect();
     publishers.iter_mut().for_each(|publisher| publisher.send(&["PUBLISH", &room, "x"]));
     trio.change(hub, Some(0));
@@ -335,8 +339,9 @@ fn a_publish_waits_while_its_leader_has_no_lead() {
 
 /// Waits for a node's next request for a room's placement.
 fn miss(trio: &Trio, at: usize) -> String {
-    match trio.wait(at, "it asks for a room", |event| matches!(event, Event::RoomMiss(..))) {
-        Event::RoomMiss(_, room, _) => String::from_utf8(room.into()).unwrap(),
+    match trio.wait(at, "it asks for a room", |event| matches!(event, Event::Shard(ShardEvent::RoomMiss(..))))
+    {
+        Event::Shard(ShardEvent::RoomMiss(_, room, _)) => String::from_utf8(room.into()).unwrap(),
         _ => unreachable!("waited for above"),
     }
 }
@@ -369,7 +374,7 @@ fn what_concerns_a_room_without_a_place_waits_for_it_in_order() {
         assert_eq!(subscriber.read(), message("busy:1", &n.to_string()));
     }
     let asks = |at: usize| trio.nodes[at].control.drain(1 << 16);
-    let is_miss = |event: &Event| matches!(event, Event::RoomMiss(..));
+    let is_miss = |event: &Event| matches!(event, Event::Shard(ShardEvent::RoomMiss(..)));
     assert!((0..3).all(|at| !asks(at).iter().any(is_miss)), "each asked once");
 }
 
@@ -523,10 +528,12 @@ fn hubs_of_a_new_class_are_served_without_a_lead_also_where_that_was_said_before
 fn a_client_asks_the_control_plane_where_a_room_is() {
     let trio = Trio::start();
     let mut client = trio.connect(2);
-    let is_question = |event: &Event| matches!(event, Event::Locate(..));
+    let is_question = |event: &Event| matches!(event, Event::Shard(ShardEvent::Locate(..)));
     for members in [Ok(vec![("a".to_owned(), "127.0.0.1:3221".to_owned())]), Err(ErrorCode::HubClosed)] {
         client.send(&["HUBSUB", "LOCATE", "busy:1"]);
-        let Event::Locate(question, room) = trio.wait(2, "it asks", is_question) else { unreachable!() };
+        let Event::Shard(ShardEvent::Locate(question, room)) = trio.wait(2, "it asks", is_question) else {
+            unreachable!()
+        };
         assert_eq!(*room, *b"busy:1");
         trio.nodes[2].located(question, members.clone());
         let expected = match members {
@@ -542,8 +549,9 @@ fn nodes_stay_ready_when_one_of_them_is_gone_that_is_still_registered() {
     let trio = Trio::start();
     trio.nodes[2].stop(0);
     for at in [0, 1] {
-        let is_down =
-            |event: &Event| matches!(event, Event::Link(LinkEvent { change: Change::Down(..), .. }));
+        let is_down = |event: &Event| {
+            matches!(event, Event::Link(link::Event::Link(LinkEvent { change: Change::Down(..), .. })))
+        };
         trio.wait(at, "the third is down", is_down);
     }
     // A reply shows that the shard has handled the change.

@@ -5,7 +5,7 @@ use hubsub_node::Level;
 use hubsub_node::log::{HubAnswer, Refusal, StreamAnswer};
 use hubsub_node::questions::Shown;
 use hubsub_node::questions::{ClientInfo, Listed, Part, TraceSteps};
-use hubsub_node::{Event, NodeInfo};
+use hubsub_node::{Event, NodeInfo, ShardEvent, link, log};
 use hubsub_route::occupancy::Counts;
 use hubsub_types::names::group_of;
 use hubsub_types::{ClassTable, Position, Protocol};
@@ -71,7 +71,7 @@ pub fn event<'py>(
     wanted: impl FnOnce(u64) -> Option<Wanted>,
 ) -> PyResult<Option<Object<'py>>> {
     match event {
-        Event::Log(level, message, fields) => {
+        Event::Line(level, message, fields) => {
             let level = match level {
                 Level::Debug => "debug",
                 Level::Info => "info",
@@ -80,9 +80,11 @@ pub fn event<'py>(
             };
             ("log", level, message, fields.into_py_dict(py)?).into_bound_py_any(py).map(Some)
         }
-        Event::Parted(shard) => ("parted", shard).into_bound_py_any(py).map(Some),
-        Event::Stopped(shard, reason) => ("stopped", shard, reason).into_bound_py_any(py).map(Some),
-        Event::Published(ticket, outcomes) => {
+        Event::Shard(ShardEvent::Parted(shard)) => ("parted", shard).into_bound_py_any(py).map(Some),
+        Event::Shard(ShardEvent::Stopped(shard, reason)) => {
+            ("stopped", shard, reason).into_bound_py_any(py).map(Some)
+        }
+        Event::Shard(ShardEvent::Published(ticket, outcomes)) => {
             let Some(wanted) = wanted(ticket) else { return Ok(None) };
             if let Wanted::Rows(numbers) = wanted {
                 let again = outcomes.iter().flatten().filter(|published| published.is_duplicate).count();
@@ -105,32 +107,32 @@ pub fn event<'py>(
             }
             ("answer", ticket, list).into_bound_py_any(py).map(Some)
         }
-        Event::Link(event) => crate::cluster::event(py, event).map(Some),
-        Event::Lead(event) => crate::leads::event(py, event).map(Some),
-        Event::RoomMiss(class, room, makes) => {
+        Event::Link(link::Event::Link(event)) => crate::cluster::event(py, event).map(Some),
+        Event::Link(link::Event::Lead(event)) => crate::leads::event(py, event).map(Some),
+        Event::Shard(ShardEvent::RoomMiss(class, room, makes)) => {
             let class = &classes.get(class).name;
             ("room_miss", class, PyBytes::new(py, &room), makes).into_bound_py_any(py).map(Some)
         }
-        Event::Unused(ticket, rooms) => {
+        Event::Shard(ShardEvent::Unused(ticket, rooms)) => {
             let rooms: Vec<_> = rooms.iter().map(|room| PyBytes::new(py, room)).collect();
             ("answer", ticket, rooms).into_bound_py_any(py).map(Some)
         }
-        Event::Locate(number, room) => {
+        Event::Shard(ShardEvent::Locate(number, room)) => {
             ("locate", number, PyBytes::new(py, &room)).into_bound_py_any(py).map(Some)
         }
-        Event::Ready => ("ready",).into_bound_py_any(py).map(Some),
-        Event::Asked(node, id, body) => {
+        Event::Link(link::Event::Ready) => ("ready",).into_bound_py_any(py).map(Some),
+        Event::Link(link::Event::Asked(node, id, body)) => {
             ("asked", node.into_string(), id, PyBytes::new(py, &body)).into_bound_py_any(py).map(Some)
         }
-        Event::Answered(ticket, Ok(body)) => {
+        Event::Link(link::Event::Answered(ticket, Ok(body))) => {
             ("answer", ticket, PyBytes::new(py, &body)).into_bound_py_any(py).map(Some)
         }
-        Event::Answered(ticket, Err(e)) => {
+        Event::Link(link::Event::Answered(ticket, Err(e))) => {
             ("refused", ticket, e.code(), e.resp()).into_bound_py_any(py).map(Some)
         }
-        Event::Stream(ticket, outcome) => stream(py, ticket, outcome).map(Some),
-        Event::Hub(ticket, outcome) => hub_answer(py, ticket, outcome).map(Some),
-        Event::Parts(ticket, parts) => {
+        Event::Log(log::Event::Stream(ticket, outcome)) => stream(py, ticket, outcome).map(Some),
+        Event::Log(log::Event::Hub(ticket, outcome)) => hub_answer(py, ticket, outcome).map(Some),
+        Event::Shard(ShardEvent::Parts(ticket, parts)) => {
             let Some(wanted) = wanted(ticket) else { return Ok(None) };
             match answer(py, parts, wanted, (node, classes))? {
                 Ok(value) => ("answer", ticket, value).into_bound_py_any(py).map(Some),

@@ -23,8 +23,6 @@ pub const ROWS: &[u8] = b"$consumer/";
 /// Prefix of dead-letter topics.
 const DEAD: &[u8] = b"dead-letters/";
 
-/// Name of the room that holds a consumer's entry.
-#[must_use]
 pub fn row_of(source: &[u8]) -> Vec<u8> {
     let (group, topic) = group_of(source).unwrap_or((source, b""));
     let mut room = ROWS.to_vec();
@@ -47,11 +45,8 @@ pub fn act(ctx: &mut Ctx, wanted: Wanted) {
         Wanted::Load(source) => {
             let room = row_of(&source);
             let query = HistoryQuery { room: room.clone(), count: 1, after: None, topic: None };
-            ctx.ask_home(
-                &room,
-                Question::History(query),
-                Then::work(|part| Wanted::Loaded(source, row(part))),
-            );
+            let then = Then::work(|part| Wanted::Loaded(source, row(part)));
+            ctx.ask_home(&room, Question::History(query), then);
         }
         Wanted::Loaded(source, row) => {
             let row = row.as_ref().map(Option::as_deref).map_err(|&code| code);

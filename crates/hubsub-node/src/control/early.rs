@@ -28,7 +28,6 @@ impl Default for EarlyRooms {
 }
 
 impl EarlyRooms {
-    #[must_use]
     pub fn new(max: usize) -> EarlyRooms {
         EarlyRooms { max, count: 0, of_classes: HashMap::new() }
     }

@@ -33,7 +33,6 @@ const SHARD_BITS: u32 = 8;
 /// Set in producer ids of shards, to distinguish them from those that clients chose, which are small.
 const OF_SHARDS: u64 = 1 << 63;
 
-/// A class, as set by the control plane.
 #[derive(Clone, Debug)]
 pub struct ClassRow {
     pub class: Class,
@@ -45,12 +44,10 @@ pub struct ClassRow {
     pub is_ring: bool,
 }
 
-/// A hub, as set by the control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HubRow {
     pub hub: HubId,
     pub class: Box<str>,
-    /// Index of the hub within its class.
     pub index: u16,
     /// Term of its leader, from 1.
     pub term: Term,
@@ -117,7 +114,6 @@ impl Routes {
         self.tell(&mut state);
     }
 
-    /// Sets the registered processes.
     pub(crate) fn roster<'a>(&self, peers: impl Iterator<Item = (&'a str, u64)>) {
         let mut state = self.state();
         state.registered = peers.map(|(node, incarnation)| (node.into(), incarnation)).collect();
@@ -168,16 +164,8 @@ impl Routes {
 
     /// Notifies the homes of hubs whether these are served.
     fn tell_served<'a>(&self, hubs: impl Iterator<Item = &'a HubId>, served: &BTreeSet<HubId>) {
-        let shards = self.inboxes.len() as u16;
-        let mut news: Vec<Vec<(HubId, bool)>> = vec![Vec::new(); usize::from(shards)];
-        for hub in hubs {
-            news[usize::from(home(*hub, shards).0)].push((*hub, served.contains(hub)));
-        }
-        for (news, inbox) in news.into_iter().zip(self.inboxes.iter()) {
-            if !news.is_empty() {
-                inbox.send(&mut vec![Mail::Route(RouteMail::Serves(news))]);
-            }
-        }
+        let news = hubs.map(|hub| (*hub, served.contains(hub)));
+        self.inboxes.send_home(news, |news| Mail::Route(RouteMail::Serves(news)));
     }
 
     /// Sets the places of some rooms of a class; `None`: the ring places the room, or it must be looked up
@@ -248,7 +236,6 @@ impl Routes {
         self.leave_out(name, left_out);
     }
 
-    /// Counts and logs dropped places of a class.
     fn leave_out(&self, class: &str, count: usize) {
         if count > 0 {
             self.left_out.fetch_add(count as u64, Ordering::Relaxed);
@@ -263,9 +250,7 @@ impl Routes {
     }
 
     fn tell_all(&self, mail: impl Fn() -> RouteMail) {
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Route(mail())]);
-        }
+        self.inboxes.send_all(|| Mail::Route(mail()));
     }
 
     /// Room, name of its class, and the index of its hub in the ring.
@@ -385,8 +370,7 @@ impl Routes {
             self.tell_served(state.served.iter(), &state.served);
         }
         self.see_classes(state, me);
-        let shards = self.inboxes.len() as u16;
-        let mut news: Vec<Vec<(HubId, Term, Leader)>> = vec![Vec::new(); usize::from(shards)];
+        let mut news = Vec::new();
         for (&hub, row) in &state.rows {
             let leader = match &row.leader {
                 None => Leader::None,
@@ -402,14 +386,10 @@ impl Routes {
             let known = state.told.get(&hub);
             if known.is_none_or(|&(term, before)| row.term > term || (row.term == term && leader != before)) {
                 state.told.insert(hub, (row.term, leader));
-                news[usize::from(home(hub, shards).0)].push((hub, row.term, leader));
+                news.push((hub, (row.term, leader)));
             }
         }
-        for (news, inbox) in news.into_iter().zip(self.inboxes.iter()) {
-            if !news.is_empty() {
-                inbox.send(&mut vec![Mail::Route(RouteMail::Leaders(news))]);
-            }
-        }
+        self.inboxes.send_home(news.into_iter(), |news| Mail::Route(RouteMail::Leaders(news)));
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

@@ -12,15 +12,13 @@ use crate::context::io::{Io, Timer};
 use crate::context::session::Session;
 use crate::io::access;
 use crate::io::origin_check::fields_for;
-use crate::io::output::Opening;
-use crate::io::output::{Pending, Slot};
+use crate::io::output::{Opening, Pending, Slot};
 use hubsub_route::{Answer, Attached, Namespace, Outcome, Start, Wish};
 use hubsub_types::{ConnKey, ErrorCode, Position};
 use hubsub_wire::events::{self, CONTENT_TYPE, EventsRequest, HEARTBEAT, missing, write_place};
 use hubsub_wire::http::{Refusal, Request, write_stream_head};
 use hubsub_wire::phoenix;
 
-/// Starts a stream for a request.
 pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>) {
     let wanted = match EventsRequest::read(request) {
         Ok(wanted) => wanted,

@@ -29,7 +29,6 @@ use refusals::{refuse, turn_away};
 /// are also at most `input_shard_bytes_max`, since they are buffered whole.
 const BODY_MESSAGES: u64 = 2;
 
-/// The handling of a request.
 pub enum Taken<'a> {
     Done,
     /// It is a long poll, to be handled with its body; `None` if that is too long.

@@ -3,6 +3,5 @@
 /// The state of HTTP on a shard, apart from its connections.
 #[derive(Default)]
 pub struct State {
-    /// Number of event streams.
     pub streams: usize,
 }

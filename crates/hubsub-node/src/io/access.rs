@@ -28,14 +28,12 @@ const PUBLIC: [&[u8]; 2] = [b"$stats", b"$SYS"];
 impl Access {
     /// The principal for a browser's token, or for none; `None` if the token is rejected. Until there are
     /// users, every token is accepted.
-    #[must_use]
     pub fn principal_of(&self, _token: Option<&str>) -> Option<PrincipalId> {
         Some(PrincipalId::default())
     }
 
     /// Whether `principal` may do `action` on `topic`.
     #[inline]
-    #[must_use]
     pub fn allowed(&self, principal: PrincipalId, action: Action, topic: &[u8]) -> bool {
         match principal {
             PrincipalId::NODE => true,
@@ -48,14 +46,12 @@ impl Access {
     }
 
     /// Whether `principal` may subscribe to every topic that a client's glob matches.
-    #[must_use]
     pub fn allowed_glob(&self, principal: PrincipalId, glob: &[u8]) -> bool {
         let (prefix, is_all) = Glob::prefix_of(glob);
         self.allowed_prefix(principal, &prefix, is_all)
     }
 
     /// Whether `principal` may subscribe to every topic that an MQTT filter matches.
-    #[must_use]
     pub fn allowed_filter(&self, principal: PrincipalId, filter: &[u8]) -> bool {
         let (prefix, is_all) = Filter::prefix_of(filter);
         self.allowed_prefix(principal, prefix, is_all)

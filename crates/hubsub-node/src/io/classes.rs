@@ -16,23 +16,19 @@ pub struct ClassesNow {
 }
 
 impl ClassesNow {
-    #[must_use]
     pub fn new(classes: Arc<ClassTable>, hubs: Arc<Hubs>) -> ClassesNow {
         ClassesNow { now: RwLock::new((classes, hubs)), changes: AtomicU64::new(0) }
     }
 
-    #[must_use]
     pub fn get(&self) -> Arc<ClassTable> {
         Arc::clone(&self.now.read().expect("nothing panics under this lock").0)
     }
 
     /// A consistent pair of classes and hubs.
-    #[must_use]
     pub fn both(&self) -> (Arc<ClassTable>, Arc<Hubs>) {
         self.now.read().expect("nothing panics under this lock").clone()
     }
 
-    #[must_use]
     pub fn hubs(&self) -> Arc<Hubs> {
         Arc::clone(&self.now.read().expect("nothing panics under this lock").1)
     }

@@ -29,20 +29,17 @@ impl Descriptors {
 
     /// Whether a client may use this descriptor.
     #[inline]
-    #[must_use]
     pub fn serves(&self, descriptor: RawFd) -> bool {
         u64::try_from(descriptor).is_ok_and(|number| number < self.max - self.reserved)
     }
 
     /// Limit of open log files when `wanted` are requested: at most a quarter of the reserve, since writers
     /// and the coordinator need descriptors, too.
-    #[must_use]
     pub fn files_max(&self, wanted: u64) -> u64 {
         if self.reserved == 0 { wanted } else { wanted.min(self.reserved / 4).max(1) }
     }
 
     /// Fields of a log line.
-    #[must_use]
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         vec![("descriptors_max", self.max.to_string()), ("descriptors_reserved", self.reserved.to_string())]
     }

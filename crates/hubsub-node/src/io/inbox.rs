@@ -1,8 +1,9 @@
 //! Mailboxes between shards. A sender collects a turn's mail per shard and delivers it as one batch, with at
 //! most one wake-up; a busy shard is not woken. Mail from one shard to another keeps its order.
 
+use hubsub_message::home;
 use hubsub_route::sparse::spare;
-use hubsub_types::ShardId;
+use hubsub_types::{HubId, ShardId};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -59,6 +60,27 @@ impl<M> FromIterator<Inbox<M>> for Inboxes<M> {
     }
 }
 
+impl<M: Letter> Inboxes<M> {
+    /// Delivers a letter to each shard.
+    pub fn send_all(&self, letter: impl Fn() -> M) {
+        self.iter().for_each(|inbox| inbox.send(&mut vec![letter()]));
+    }
+
+    /// Delivers items to the shards that are the homes of their hubs, a letter to each with any.
+    pub fn send_home<T: Clone>(
+        &self,
+        items: impl Iterator<Item = (HubId, T)>,
+        letter: impl Fn(Vec<(HubId, T)>) -> M,
+    ) {
+        let shards = self.len() as u16;
+        let mut by_shard: Vec<Vec<(HubId, T)>> = vec![Vec::new(); usize::from(shards)];
+        items.for_each(|(hub, item)| by_shard[usize::from(home(hub, shards).0)].push((hub, item)));
+        for (items, inbox) in by_shard.into_iter().zip(self.iter()).filter(|(items, _)| !items.is_empty()) {
+            inbox.send(&mut vec![letter(items)]);
+        }
+    }
+}
+
 /// Incoming mail of a shard; other threads append to it.
 pub struct Inbox<M> {
     queue: Mutex<Vec<M>>,
@@ -73,7 +95,6 @@ pub struct Inbox<M> {
 
 impl<M: Letter> Inbox<M> {
     /// An empty inbox; `waker` ends the owner's wait.
-    #[must_use]
     pub fn new(waker: mio::Waker) -> Inbox<M> {
         Inbox {
             queue: Mutex::new(Vec::new()),
@@ -117,7 +138,6 @@ impl<M: Letter> Inbox<M> {
     }
 
     /// Weight of the mail that is not yet handled.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -168,20 +188,17 @@ fn shrink<M>(list: &mut Vec<M>, most: usize) {
 
 impl<M: Letter> Mailer<M> {
     /// The mailer of `shard`; a shard with more than `bytes_max` of unhandled mail is congested.
-    #[must_use]
     pub fn new(shard: ShardId, inboxes: Arc<Inboxes<M>>, bytes_max: usize) -> Mailer<M> {
         let batches = inboxes.iter().map(|_| Batch::default()).collect();
         Mailer { shard, inboxes, batches, bytes_max }
     }
 
     /// The shard's own inbox.
-    #[must_use]
     pub fn own(&self) -> &Inbox<M> {
         &self.inboxes[usize::from(self.shard.0)]
     }
 
     /// The number of shards.
-    #[must_use]
     pub fn shards(&self) -> u16 {
         self.inboxes.len() as u16
     }
@@ -195,19 +212,16 @@ impl<M: Letter> Mailer<M> {
     }
 
     /// Whether a shard has more unhandled mail than the limit.
-    #[must_use]
     pub fn congested(&self, to: ShardId) -> bool {
         self.inboxes[usize::from(to.0)].bytes() > self.bytes_max
     }
 
     /// Whether any shard has more unhandled mail than the limit.
-    #[must_use]
     pub fn any_congested(&self) -> bool {
         self.inboxes.iter().any(|inbox| inbox.bytes() > self.bytes_max)
     }
 
     /// Whether all shards have handled all mail that was sent to them.
-    #[must_use]
     pub fn all_empty(&self) -> bool {
         self.inboxes.iter().all(|inbox| inbox.bytes() == 0)
     }
@@ -232,7 +246,6 @@ impl<M: Letter> Mailer<M> {
 
 /// The shard, out of `shards`, that represents its node in an internal room of this name. All shards must
 /// agree on it, so it does not use their hash seeds (FNV-1a).
-#[must_use]
 pub fn shard_of(name: &[u8], shards: u16) -> ShardId {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);

@@ -41,14 +41,12 @@ pub enum ListenerKind {
 
 impl ListenerKind {
     /// Poll token of a shard's socket of this kind; above every connection's index.
-    #[must_use]
     pub fn token(self) -> Token {
         Token(LISTENERS + self as usize)
     }
 
     /// Whether clients of this listener speak MQTT.
     #[inline]
-    #[must_use]
     pub fn is_mqtt(self) -> bool {
         matches!(self, ListenerKind::Mqtt | ListenerKind::WebSocket)
     }
@@ -128,7 +126,6 @@ impl Listener {
     }
 
     /// Whether this is the token of this listener.
-    #[must_use]
     pub fn is(&self, token: Token) -> bool {
         self.kind.token() == token
     }

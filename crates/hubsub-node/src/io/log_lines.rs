@@ -50,7 +50,6 @@ impl Wake {
         Ok(Wake { waiting: Mutex::default(), write, read })
     }
 
-    #[must_use]
     pub fn fd(&self) -> RawFd {
         self.read.as_raw_fd()
     }
@@ -95,13 +94,11 @@ pub struct LogLines {
 }
 
 impl LogLines {
-    #[must_use]
     pub fn new(wake: Arc<Wake>) -> LogLines {
         LogLines { queue: Mutex::default(), dropped: AtomicU64::new(0), wake }
     }
 
     /// Lines dropped since the start.
-    #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

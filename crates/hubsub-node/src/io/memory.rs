@@ -90,7 +90,6 @@ fn count_first(place: usize, bytes: i64) {
 }
 
 /// Bytes that the core has allocated and not freed; 0 if [`Allocator`] is not the process's allocator.
-#[must_use]
 pub fn used_bytes() -> u64 {
     COUNTS.iter().map(|count| count.0.load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
 }

@@ -63,7 +63,6 @@ impl Meter {
     }
 
     /// Rates as of `second`.
-    #[must_use]
     pub fn rates(&self, second: u32) -> Rates {
         let Some(windows) = &self.windows else { return Rates::default() };
         let mut windows = Windows::clone(windows);

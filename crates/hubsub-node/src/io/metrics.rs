@@ -18,7 +18,6 @@ impl Metric {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -44,7 +43,6 @@ macro_rules! metrics {
 
         impl ShardMetrics {
             /// All metrics as `(name, value)`, in order of definition.
-            #[must_use]
             pub fn entries(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.get()),)+]
             }

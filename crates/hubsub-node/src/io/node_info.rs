@@ -92,7 +92,6 @@ impl NodeInfo {
 }
 
 /// The run id of a process, unique among all that ever ran (FNV-1a).
-#[must_use]
 pub fn run_of(node: &str, incarnation: u64) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     node.as_bytes().iter().chain(&incarnation.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, step)

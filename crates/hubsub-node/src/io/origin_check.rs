@@ -48,7 +48,6 @@ impl Error for ForeignOrigin {}
 
 impl OriginCheck {
     /// Serves pages of these origins, under these host names; `*` is any in both lists.
-    #[must_use]
     pub fn new(origins: Vec<String>, hosts: Vec<String>) -> OriginCheck {
         OriginCheck(Arc::new(Listed { origins, hosts }))
     }
@@ -73,7 +72,6 @@ impl OriginCheck {
 
     /// Whether pages of this origin are served. The exact address of the connection counts as listed, as sent
     /// by clients that are not browsers. A host name does not: a page's owner controls where it points.
-    #[must_use]
     pub fn is_listed(&self, origin: &str, own: Option<SocketAddr>) -> bool {
         let is_own = |own: SocketAddr| {
             let host = host_of(origin);

@@ -51,7 +51,6 @@ pub enum Question {
 
 impl Question {
     /// The room that the request concerns, if any.
-    #[must_use]
     pub fn room(&self) -> Option<&[u8]> {
         match self {
             Question::Room(room, _) | Question::DeleteRoom(room) => Some(room),
@@ -137,7 +136,6 @@ pub enum Listed {
 }
 
 impl Listed {
-    #[must_use]
     pub fn name(&self) -> &[u8] {
         match self {
             Listed::Here(room) => &room.name,
@@ -161,7 +159,6 @@ pub struct ColdRoom {
 
 impl ClientInfo {
     /// Approximate length of its line in CLIENT LIST.
-    #[must_use]
     pub fn line_bytes(&self) -> u64 {
         const REST: usize = 256;
         let texts = [&self.addr, &self.laddr, &self.name, &self.lib_name, &self.lib_ver];
@@ -305,7 +302,6 @@ pub struct TraceStep {
 }
 
 impl TraceStep {
-    #[must_use]
     pub fn new(shard: ShardId, position: Position, step: &Step) -> TraceStep {
         let (kind, count, peer_shard, peer_node) = match step.kind {
             StepKind::Received => ("received", None, None, None),

@@ -29,7 +29,6 @@ pub struct Share {
 
 impl Share {
     /// Queued events and their bytes.
-    #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         (self.events.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }

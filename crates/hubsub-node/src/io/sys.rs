@@ -105,7 +105,6 @@ pub fn be_prompt() {
 ///
 /// # Panics
 /// The system has no random numbers; every supported one has.
-#[must_use]
 pub fn random() -> [u8; 32] {
     let mut bytes = [0; 32];
     // SAFETY: the call writes the buffer within the length that it is given.
@@ -115,7 +114,6 @@ pub fn random() -> [u8; 32] {
 }
 
 /// Limit of open descriptors of this process; `u64::MAX` if the system does not report it.
-#[must_use]
 pub fn descriptors_max() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call fills the structure that it is given, which outlives it.
@@ -124,7 +122,6 @@ pub fn descriptors_max() -> u64 {
 }
 
 /// Resident memory of this process, in bytes; 0 if the system does not report it.
-#[must_use]
 pub fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
@@ -134,7 +131,6 @@ pub fn resident_bytes() -> u64 {
 }
 
 /// CPU time of this process, in the system and in user mode, in µs.
-#[must_use]
 pub fn cpu_us() -> (u64, u64) {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the call fills the structure that it is given; all zero is a valid value.

@@ -61,7 +61,6 @@ impl Transport {
 
     /// Whether there may be more to read although the last read did not fill its buffer.
     #[inline]
-    #[must_use]
     pub fn has_more(&self) -> bool {
         match self {
             Transport::Plain(_) | Transport::Polled(_) => false,
@@ -71,7 +70,6 @@ impl Transport {
 
     /// Memory of an incomplete request head or frame header, in bytes.
     #[inline]
-    #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         match self {
             Transport::WebSocket(socket) => socket.as_ref().expect(IS_THERE).unfinished_bytes(),
@@ -93,7 +91,6 @@ impl Transport {
 
     /// Whether it has no socket, so that its output waits for a request.
     #[inline]
-    #[must_use]
     pub fn is_polled(&self) -> bool {
         matches!(self, Transport::Polled(_))
     }
@@ -149,19 +146,16 @@ impl Transport {
     }
 
     /// Address of the peer, if it is still known.
-    #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.socket()?.peer_addr().ok()
     }
 
     /// Local address of the socket.
-    #[must_use]
     pub fn local(&self) -> Option<SocketAddr> {
         self.socket()?.local_addr().ok()
     }
 
     /// The descriptor's number, as INFO and CLIENT LIST show it; -1 without a socket.
-    #[must_use]
     pub fn descriptor(&self) -> i64 {
         use std::os::fd::AsRawFd;
         self.socket().map_or(-1, |socket| i64::from(socket.as_raw_fd()))

@@ -20,7 +20,6 @@ const TLS_ALERT: &[u8] = &[0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x28];
 
 /// The foreign protocol that a connection's first bytes show; `None` if they may be the port's own protocol.
 /// An HTTP request on a Redis port is an inline command at first.
-#[must_use]
 pub fn recognized(kind: ListenerKind, first: &[u8]) -> Option<WrongProtocol> {
     match (kind, first) {
         // MQTT starts after the WebSocket handshake, which has its own check.
@@ -34,13 +33,11 @@ pub fn recognized(kind: ListenerKind, first: &[u8]) -> Option<WrongProtocol> {
 }
 
 /// Whether an inline command is the first line of an HTTP request.
-#[must_use]
 pub fn is_http(args: &[&[u8]]) -> bool {
     matches!(args, [_, _, version] if version.starts_with(b"HTTP/1."))
 }
 
 /// Whether the first bytes of an expected HTTP request are a TLS ClientHello, as far as received.
-#[must_use]
 pub fn is_tls(first: &[u8]) -> bool {
     matches!(first, [0x16, 0x03, ..] | [0x16])
 }
@@ -55,7 +52,6 @@ impl std::error::Error for WrongProtocol {}
 
 impl WrongProtocol {
     /// The error for such a peer at a port.
-    #[must_use]
     pub fn answer(self, kind: ListenerKind) -> &'static [u8] {
         match (self, kind) {
             (WrongProtocol::Tls, _) => TLS_ALERT,
@@ -67,7 +63,6 @@ impl WrongProtocol {
     }
 
     /// Name of the protocol in log lines.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             WrongProtocol::Tls => "tls",

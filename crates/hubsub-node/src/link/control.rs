@@ -21,14 +21,13 @@ const ASKED_BYTES_MAX: usize = 2 * ASKS_BYTES_MAX;
 const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl Links {
-    /// Sends a request to a peer's control plane.
     pub(crate) fn ask(&mut self, ticket: u64, node: &str, body: &[u8]) {
         self.asks.give_up(self.now.mono_us, &*self.control);
         let link = self.peers.get(node).and_then(|peer| peer.link);
         let outcome = if link.is_some_and(|link| !self.asks.has_room(link, body.len())) {
             Err(ErrorCode::LinkFull)
         } else {
-            match self.send_control(node, self.asks.next(), false, body) {
+            match self.send_control(node, self.asks.next, false, body) {
                 None => Err(ErrorCode::NotLinked),
                 Some((_, Sent::Refused)) => Err(ErrorCode::LinkFull),
                 Some((link, _)) => Ok(link),
@@ -57,7 +56,6 @@ impl Links {
         Some((key, sent))
     }
 
-    /// A request or response of a peer's control plane.
     pub(crate) fn control_frame(&mut self, from: ConnKey, id: u64, is_answer: bool, body: &[u8]) {
         let Some(Role::Up(peer)) = self.conns.get(from).map(|conn| &conn.role) else { return };
         let Some(known) = self.peers.get(&peer.node) else { return };

@@ -54,7 +54,6 @@ fn broker_message(ctx: &mut Ctx, via: ConnKey, message: NodeMessage, bytes: usiz
     Ok(Credit::Elsewhere)
 }
 
-/// Handles mail for, or from, this shard's links.
 pub fn receive(ctx: &mut Ctx, mail: LinkMail) {
     match mail {
         LinkMail::Message { from, shard, via, message, bytes } => {
@@ -87,7 +86,6 @@ pub fn receive(ctx: &mut Ctx, mail: LinkMail) {
     tell_news(ctx);
 }
 
-/// Runs the timers of links.
 #[inline]
 pub fn tick(ctx: &mut Ctx) {
     ctx.io.states.links.tick();

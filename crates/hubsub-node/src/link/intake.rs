@@ -17,7 +17,6 @@ const READS: usize = 4;
 /// The capacity that an empty input buffer keeps, in bytes.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Handles readiness of a link's socket.
 pub(crate) fn link_event(ctx: &mut Ctx, event: &Event, scratch: &mut [u8]) {
     let links = &mut ctx.io.states.links;
     let Some(key) = links.key_of(event.token()) else { return };
@@ -39,7 +38,7 @@ pub(crate) fn link_event(ctx: &mut Ctx, event: &Event, scratch: &mut [u8]) {
 
 /// Continues to read links that the last turn left.
 pub(crate) fn resume_links(ctx: &mut Ctx, scratch: &mut [u8]) {
-    if ctx.io.states.links.accepts() {
+    if ctx.io.states.links.accepts_more {
         ctx.io.states.links.accept();
     }
     let mut ready = std::mem::take(&mut ctx.io.states.links.ready);
@@ -98,7 +97,6 @@ fn link_eof(ctx: &mut Ctx, key: ConnKey) {
     links.ended(key, &end);
 }
 
-/// Appends input of a link to what it buffered.
 fn link_input(ctx: &mut Ctx, key: ConnKey, bytes: &[u8]) {
     let Some(conn) = ctx.io.states.links.conns.get_mut(key) else { return };
     let mut input = std::mem::take(&mut conn.input);

@@ -101,12 +101,10 @@ pub(super) fn begin_leads(ctx: &mut Ctx, incarnation: u64) {
     show_leads(ctx);
 }
 
-/// Applies the registered processes.
 pub(super) fn lead_roster(ctx: &mut Ctx, roster: &[Registered]) {
     call_leads(ctx, |leads, _| leads.set_registered(roster));
 }
 
-/// Handles mail about leader leases.
 pub(crate) fn lead_mail(ctx: &mut Ctx, mail: LeadMail) {
     match mail {
         LeadMail::Life(_) => _ = ctx.io.states.led.take(mail),

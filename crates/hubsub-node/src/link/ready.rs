@@ -22,7 +22,6 @@ pub(super) fn peer_is_ready(ctx: &mut Ctx, process: Process, is_ready: bool) {
     }
 }
 
-/// Applies the registered processes.
 pub(super) fn ready_roster(ctx: &mut Ctx, registered: &[Registered]) {
     let is_registered = |process: Process| {
         let is_it = |peer: &Registered| (peer.id, peer.incarnation) == (process.node, process.incarnation);

@@ -5,7 +5,6 @@ use hubsub_log::{ArchiveWait, Retention};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The archive state of a hub.
 #[derive(Debug, Default)]
 pub struct Archive {
     /// The first offset not archived; 0 until it is reported.
@@ -16,19 +15,16 @@ pub struct Archive {
     pub lost: AtomicU64,
 }
 
-/// The retention settings of a hub.
 #[derive(Clone, Debug, Default)]
 pub struct Keeping {
     /// The limits without an archive.
     pub limits: Retention,
     /// The hub size, in bytes, up to which records are kept for the archive; 0: not at all.
     pub archive_wait_bytes: u64,
-    /// The hub's archive state.
     pub archive: Arc<Archive>,
 }
 
 impl Keeping {
-    /// The retention with the current archive state.
     pub fn retention(&self) -> Retention {
         let archived = self.archive.archived.load(Ordering::Relaxed);
         let bytes_max = self.archive_wait_bytes;

@@ -1,15 +1,13 @@
 //! A shard's handle to the log: the batches of its hubs in this turn, the log's data about rooms, and log
 //! queries.
 
-use super::LogMail;
-use super::hub_reading::{self, HubSearch};
+use super::hub_reading::HubSearch;
 use super::reading::{Answer, Search};
-use super::{Listing, Log, LoggedHub, LoggedHubs, Readers, State, Turn, Wanted};
+use super::{Listing, Log, LogMail, LoggedHub, LoggedHubs, Readers, State, Turn};
 use crate::io::inbox::Post;
-use crate::io::questions::{ColdRoom, Part};
 use hubsub_log::record::{self, encode_headers};
 use hubsub_log::{Batch, Chain, Disk, Keep, Kind};
-use hubsub_route::{Ask, Found, HubLogRead, HubRange, LogRead, Namespace, Recalled, Record, RoomInfo, Then};
+use hubsub_route::{Found, HubLogRead, HubRange, LogRead, Namespace, Recalled, Record, Then};
 use hubsub_types::{Epoch, ErrorCode, HubId, Position, Seq, ShardId, Term};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,11 +25,9 @@ const SEARCH: Duration = Duration::from_secs(60);
 /// other queries.
 const RANGES_MAX: usize = 2;
 
-/// A query to a hub's log.
 #[derive(Clone)]
 pub enum Question {
     Room(Box<LogRead>),
-    /// Reads a whole hub.
     Hub(Box<HubLogRead>),
 }
 
@@ -52,7 +48,6 @@ impl Question {
     }
 }
 
-/// A query during its search.
 enum Looking {
     Room(Search),
     Hub(HubSearch),
@@ -61,13 +56,11 @@ enum Looking {
 /// The term of a hub on a lone node.
 const TERM: u64 = 1;
 
-/// A shard's handle to the log.
 #[derive(Clone)]
 pub struct LogEnd {
     log: Arc<Log>,
     readers: Arc<Readers>,
-    listing: Arc<Listing>,
-    /// The open hubs of this shard.
+    pub listing: Arc<Listing>,
     hubs: HashMap<HubId, Arc<LoggedHub>>,
     /// In a cluster, the terms in which this node leads them.
     terms: HashMap<HubId, u64>,
@@ -116,7 +109,6 @@ impl LogEnd {
         self.terms.get(&hub).copied().unwrap_or(TERM)
     }
 
-    /// Adds a hub of this shard.
     pub fn opened(&mut self, hub: HubId, logged: Arc<LoggedHub>) {
         self.hubs.insert(hub, logged);
     }
@@ -127,7 +119,6 @@ impl LogEnd {
         self.flush();
     }
 
-    /// Removes a hub of this shard.
     pub fn closed(&mut self, hub: HubId) {
         self.hubs.remove(&hub);
     }
@@ -154,7 +145,7 @@ impl LogEnd {
         let Some(hub) = self.hubs.get(&hub).filter(|hub| !hub.closes()) else {
             return Some(ErrorCode::HubClosed);
         };
-        match self.log.state() {
+        match self.log.shared.state() {
             _ if hub.chain().is_none() => Some(ErrorCode::Quarantined),
             State::Open => None,
             State::Full => Some(ErrorCode::DiskFull),
@@ -167,7 +158,6 @@ impl LogEnd {
         self.log.is_behind()
     }
 
-    /// Adds a record to a hub's batch.
     pub fn append(&mut self, hub: HubId, offset: u64, room: &[u8], record: &Record) {
         let headers = record.headers.iter().flat_map(|h| h.iter().map(|(k, v)| (&**k, &**v)));
         let (producer, producer_seq) = record.producer().map_or((0, 0), |p| (p.id.0, p.sequence));
@@ -234,28 +224,6 @@ impl LogEnd {
         record::encode(record, &mut self.batches[at].bytes);
     }
 
-    /// Looks up a room in a hub's log.
-    pub fn room(&self, hub: HubId, name: &[u8]) -> Option<ColdRoom> {
-        self.listing.room(hub, name)
-    }
-
-    /// The number of rooms in the logs of some hubs.
-    pub fn count_rooms(&self, hubs: impl Iterator<Item = HubId>) -> u64 {
-        self.listing.count(hubs)
-    }
-
-    /// Merges the rooms in memory with those in hubs' logs up to an offset. Returns the response if it cannot
-    /// be produced later.
-    pub fn list(
-        &self,
-        hubs: Vec<(HubId, u64)>,
-        wanted: Wanted,
-        here: Vec<RoomInfo>,
-        ask: Ask,
-    ) -> Option<Part> {
-        self.listing.page(hubs, wanted, here, ask, &self.inboxes)
-    }
-
     /// Submits this turn's batches, and queries that had to wait.
     pub fn flush(&mut self) {
         for batch in &self.batches {
@@ -278,7 +246,6 @@ impl LogEnd {
         }
     }
 
-    /// The number of queries that wait for the readers.
     pub fn waiting(&self) -> usize {
         self.waiting.len() + self.waiting_ranges.len()
     }
@@ -347,7 +314,7 @@ impl LogEnd {
                 }
                 _ => unreachable!("an answer is of the kind of its question"),
             };
-            let counters = log.counters();
+            let counters = &log.shared.counters;
             counters.reads.fetch_add(1, Ordering::Relaxed);
             counters.reads_failed.fetch_add(u64::from(!is_found), Ordering::Relaxed);
             inboxes.post(shard, mail);
@@ -363,7 +330,6 @@ impl LogEnd {
     }
 }
 
-/// The result of one turn of a query.
 enum Came {
     /// It is not finished.
     Turn(Turn),
@@ -372,6 +338,15 @@ enum Came {
 }
 
 impl Came {
+    fn of<T>(turn: Result<Answer<T>, ErrorCode>, over: impl FnOnce(Result<T, ErrorCode>) -> Came) -> Came {
+        match turn {
+            Ok(Answer::Waits) => Came::Turn(Turn::Waits),
+            Ok(Answer::GoesOn) => Came::Turn(Turn::GoesOn),
+            Ok(Answer::Found(found)) => over(Ok(found)),
+            Err(code) => over(Err(code)),
+        }
+    }
+
     fn refused(looking: &Looking, code: ErrorCode) -> Came {
         match looking {
             Looking::Room(_) => Came::Room(Err(code)),
@@ -397,18 +372,8 @@ impl Looking {
 
     fn turn(&mut self, chain: &Chain<Disk>, log: &Log) -> Came {
         match self {
-            Looking::Room(search) => match search.turn(chain, log) {
-                Ok(Answer::Waits) => Came::Turn(Turn::Waits),
-                Ok(Answer::GoesOn) => Came::Turn(Turn::GoesOn),
-                Ok(Answer::Found(found)) => Came::Room(Ok(found)),
-                Err(code) => Came::Room(Err(code)),
-            },
-            Looking::Hub(search) => match search.turn(chain, log) {
-                Ok(hub_reading::Answer::Waits) => Came::Turn(Turn::Waits),
-                Ok(hub_reading::Answer::GoesOn) => Came::Turn(Turn::GoesOn),
-                Ok(hub_reading::Answer::Found(range)) => Came::Hub(Ok(range)),
-                Err(code) => Came::Hub(Err(code)),
-            },
+            Looking::Room(search) => Came::of(search.turn(chain, log), Came::Room),
+            Looking::Hub(search) => Came::of(search.turn(chain, log), Came::Hub),
         }
     }
 

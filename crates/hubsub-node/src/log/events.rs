@@ -4,7 +4,6 @@ use super::hubs::HubStatus;
 use hubsub_log::arrow::Chunk;
 use hubsub_types::ErrorCode;
 
-/// An event of the log for the control plane.
 #[derive(Debug)]
 pub enum Event {
     /// The outcome of a request about a stream of records.
@@ -23,20 +22,16 @@ pub struct Refusal {
     pub missing: Option<(u64, u64)>,
 }
 
-/// The reply to a request about a stream.
 #[derive(Clone, Debug)]
 pub enum StreamAnswer {
-    /// The number of a stream.
     Opened(u64),
     /// The next chunk; none after the last.
     Chunk(Option<Chunk>),
     Offset(u64),
 }
 
-/// The reply to a request about a hub.
 #[derive(Clone, Debug)]
 pub enum HubAnswer {
-    /// The hub is open.
     Opened(Box<HubStatus>),
     /// It is closed; the last offset assigned, 0 without a record. None if it was not open.
     Closed(Option<u64>),

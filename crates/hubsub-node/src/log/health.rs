@@ -3,11 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whether a log accepts records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum State {
-    /// The log accepts records.
     Open = 0,
     /// None until the disk has room or a file can be opened.
     Full = 1,
@@ -16,7 +14,6 @@ pub enum State {
 }
 
 impl State {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             State::Open => "open",
@@ -32,31 +29,24 @@ pub const SYNC_BOUNDS_US: [u64; 9] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000
 /// Counters since the start.
 #[derive(Default)]
 pub struct Counters {
-    /// The number of synced records.
     pub records: AtomicU64,
-    /// Bytes of synced records.
     pub bytes: AtomicU64,
     /// Syncs of the journal that carried records.
     pub syncs: AtomicU64,
     /// The total duration of these, in µs.
     pub sync_us: AtomicU64,
-    /// The number of syncs per bucket.
     pub syncs_by_time: [AtomicU64; SYNC_BOUNDS_US.len() + 1],
     pub checkpoints: AtomicU64,
-    /// Segments removed by retention.
     pub retired: AtomicU64,
     /// Failed tries to open a file.
     pub opens_failed: AtomicU64,
-    /// Times that the journal waited for the segments.
     pub journal_waits: AtomicU64,
     /// Queries that readers finished, including failed ones.
     pub reads: AtomicU64,
     pub reads_failed: AtomicU64,
-    /// Rows delivered by streams.
     pub stream_rows: AtomicU64,
     /// Bytes of these rows.
     pub stream_bytes: AtomicU64,
-    /// Streams that ended with an error.
     pub streams_failed: AtomicU64,
     /// Streams refused because too many were open.
     pub streams_refused: AtomicU64,

@@ -3,35 +3,29 @@
 use super::archive::{Archive, Keeping};
 use super::hubs::LoggedHub;
 use super::producers;
-use super::retained;
+use super::reading::owned;
 use hubsub_log::manifest::HubEntry;
+use hubsub_log::record::Kind;
 use hubsub_log::{Chain, Disk, Keep, LogError, Retention};
 use hubsub_message::home;
-use hubsub_route::rows::is_class;
-use hubsub_route::{HubSeed, Producers, Rows, Traffic, Window};
+use hubsub_route::rows::{SESSIONS, is_class, topic_of};
+use hubsub_route::{HubSeed, Producers, Record, RowTotals, Rows, Traffic, Window};
 use hubsub_types::Class;
 use hubsub_types::class::ClassIndex;
 use std::sync::Arc;
 
-/// The data for the hub's shard.
 pub struct Opened {
-    /// Its status and chain.
     pub hub: Arc<LoggedHub>,
-    /// The initial state for the broker.
     pub seed: HubSeed,
     /// Its duplicate window; none if its records are damaged.
     pub producers: Option<Producers>,
-    /// The retained entries that it stores.
     pub rows: Rows,
 }
 
 /// The data for the shard, the segment thread and the operator.
 pub struct Described {
-    /// The data for its shard.
     pub opened: Opened,
-    /// For the segment thread.
     pub keeping: Keeping,
-    /// A warning for the operator.
     pub warning: Option<String>,
 }
 
@@ -41,7 +35,6 @@ pub fn shard_of(entry: &HubEntry, is_given: bool, shards: u16) -> u16 {
     if is_given { home(entry.hub, shards).0 } else { entry.index % shards }
 }
 
-/// How hubs of a class keep records.
 pub fn keep_of(class: &Class) -> Keep {
     if class.keeps_latest { Keep::Latest } else { Keep::Log }
 }
@@ -87,7 +80,7 @@ pub fn describe(
     let mut rows = Rows::default();
     if let Some(chain) = chain {
         if is_class(class) {
-            rows = retained::rebuild(&chain)?;
+            rows = retained(&chain)?;
         }
         producers = Some(match producers::rebuild(&chain, window) {
             Err(e @ LogError::Damaged { .. }) => {
@@ -102,4 +95,25 @@ pub fn describe(
         });
     }
     Ok(Described { opened: Opened { hub: Arc::new(hub), seed, producers, rows }, keeping, warning })
+}
+
+/// Rebuilds a hub's retained entries and the writers of its session snapshots from its log, which keeps the
+/// latest record of each room.
+///
+/// # Errors
+/// If the chain is damaged or cannot be read.
+fn retained(chain: &Chain<Disk>) -> Result<Rows, LogError> {
+    // The owner that takes them counts them.
+    let (mut rows, uncounted) = (Rows::default(), RowTotals::default());
+    chain.replay(0, |record| {
+        if topic_of(record.room).is_none() && !record.room.starts_with(SESSIONS) {
+            return;
+        }
+        let record = match record.kind {
+            Kind::Message | Kind::Tombstone => owned(record),
+            Kind::RoomDeleted => Record::new(Default::default(), record.room, b"", Box::default(), None),
+        };
+        rows.set(&Arc::new(record), &uncounted);
+    })?;
+    Ok(rows)
 }

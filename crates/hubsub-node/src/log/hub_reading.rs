@@ -1,17 +1,14 @@
 //! Reads a range of a hub's records, of all rooms in order of offsets, filtered by topic.
 
 use super::Log;
-use super::reading::{damage, owned, refusal};
+use super::reading::{Answer, SLICE, damage, namespace, owned, refusal};
 use crate::io::log_lines::Level;
 use hubsub_log::{Chain, Cursor, Disk, Kind, LogError};
-use hubsub_route::{HubLogRead, HubRange, Namespace};
+use hubsub_route::{HubLogRead, HubRange};
 use hubsub_types::ErrorCode;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The duration of one turn of a query.
-const SLICE: Duration = Duration::from_millis(1);
 
 /// Records between two checks of the clock.
 const LOOK_EVERY: u32 = 64;
@@ -20,18 +17,6 @@ const LOOK_EVERY: u32 = 64;
 /// nothing is searched twice.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The result of one turn.
-#[derive(Debug)]
-pub enum Answer {
-    /// The response; the caller sets `committed`.
-    Found(HubRange),
-    /// The segments lack records that it needs.
-    Waits,
-    /// There is more to search.
-    GoesOn,
-}
-
-/// A query of a chain and its progress.
 pub struct HubSearch {
     pub asked: Box<HubLogRead>,
     cursor: Option<Cursor<Disk>>,
@@ -43,7 +28,6 @@ pub struct HubSearch {
 }
 
 impl HubSearch {
-    /// A query that has read nothing yet.
     pub fn new(asked: Box<HubLogRead>) -> HubSearch {
         let range = HubRange { next: asked.read.next, ..HubRange::default() };
         HubSearch { asked, cursor: None, range, bytes: 0, begun: None, damage: None }
@@ -53,9 +37,9 @@ impl HubSearch {
     ///
     /// # Errors
     /// The error code for the client.
-    pub fn turn(&mut self, chain: &Chain<Disk>, log: &Log) -> Result<Answer, ErrorCode> {
+    pub fn turn(&mut self, chain: &Chain<Disk>, log: &Log) -> Result<Answer<HubRange>, ErrorCode> {
         let begun = *self.begun.get_or_insert_with(Instant::now);
-        let (slice, has_ended) = (Instant::now() + SLICE, log.has_ended());
+        let (slice, has_ended) = (Instant::now() + SLICE, log.shared.has_ended());
         let HubLogRead { read, through } = &*self.asked;
         let until = through + 1;
         if self.cursor.is_none() {
@@ -69,10 +53,9 @@ impl HubSearch {
         let cursor = self.cursor.as_mut().expect("it was made above");
         let (range, bytes, mut seen) = (&mut self.range, &mut self.bytes, 0);
         let outcome = chain.read_through(cursor, until, |record| {
-            let namespace = if record.is_sharded { Namespace::Shard } else { Namespace::Global };
             let is_wanted = record.kind == Kind::Message
                 && record.timestamp_us >= read.since_us
-                && read.filter.wants(namespace, record.topic);
+                && read.filter.wants(namespace(record), record.topic);
             if is_wanted {
                 let kept = owned(record);
                 *bytes += kept.weight();
@@ -109,7 +92,7 @@ impl HubSearch {
                 Ok(self.found())
             }
             Err(error) => {
-                log.tell(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
+                log.shared.log(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
                 self.damage = damage(&error);
                 let first = self.range.next;
                 match self.damage.is_some().then(|| behind_damage(chain, first, until)) {
@@ -123,7 +106,8 @@ impl HubSearch {
         }
     }
 
-    fn found(&mut self) -> Answer {
+    /// The response; the caller sets `committed`.
+    fn found(&mut self) -> Answer<HubRange> {
         Answer::Found(std::mem::take(&mut self.range))
     }
 }

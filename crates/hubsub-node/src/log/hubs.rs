@@ -14,41 +14,31 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
-/// The most damages listed per hub.
 const DAMAGES_MAX: usize = 8;
 
-/// A hub with a log.
 pub struct LoggedHub {
-    /// The name of its class.
     class: String,
-    /// Index of its class in the node's table.
     pub class_index: ClassIndex,
-    /// Its number among the hubs of the class.
     pub index: u16,
     durability: Durability,
-    /// The template of device names in its topics.
     device: RwLock<Option<Arc<DeviceTemplate>>>,
-    /// The shard that owns it.
     pub shard: u16,
     archive: Arc<Archive>,
     /// Its chain, or if it is quarantined its entry in the manifest.
     records: Result<Arc<Chain<Disk>>, Box<HubEntry>>,
     /// The next offset at the time of its opening.
     opened: u64,
-    /// True while it is closing and accepts no records.
     closes: AtomicBool,
     /// Its traffic, counted by its shard.
     traffic: Arc<Traffic>,
     /// The last offset assigned by its shard.
     given: AtomicU64,
-    /// The last offset synced.
     synced: AtomicU64,
     /// Damages found since the start, at the start or by reads.
     damages: Mutex<Vec<String>>,
 }
 
 impl LoggedHub {
-    /// The state at its opening.
     pub fn new(
         entry: &HubEntry,
         chain: Option<Arc<Chain<Disk>>>,
@@ -81,7 +71,6 @@ impl LoggedHub {
         self.records.as_ref().ok()
     }
 
-    /// The template of device names in its topics.
     pub fn device(&self) -> Option<Arc<DeviceTemplate>> {
         self.device.read().expect("nothing panics under this lock").clone()
     }
@@ -91,22 +80,18 @@ impl LoggedHub {
         *self.device.write().expect("nothing panics under this lock") = device;
     }
 
-    /// True while it is closing and accepts no records.
     pub fn closes(&self) -> bool {
         self.closes.load(Ordering::Acquire)
     }
 
-    /// Sets whether it is closing.
     pub fn set_closes(&self, closes: bool) {
         self.closes.store(closes, Ordering::Release);
     }
 
-    /// Its shard has assigned offsets up to this one.
     pub fn gave(&self, offset: u64) {
         self.given.fetch_max(offset, Ordering::Relaxed);
     }
 
-    /// The last offset assigned by its shard.
     pub fn given(&self) -> u64 {
         self.given.load(Ordering::Relaxed)
     }
@@ -119,7 +104,6 @@ impl LoggedHub {
         }
     }
 
-    /// The last offset committed.
     pub fn committed(&self) -> u64 {
         let (given, synced) = (self.given.load(Ordering::Relaxed), self.synced.load(Ordering::Relaxed));
         match (&self.records, self.durability) {
@@ -129,7 +113,6 @@ impl LoggedHub {
         }
     }
 
-    /// Why it is quarantined, if it is.
     pub fn reason(&self) -> Option<String> {
         self.records.as_ref().err().and_then(|entry| entry.quarantined.clone())
     }
@@ -149,22 +132,15 @@ impl LoggedHub {
             state: log.0.name(),
             reason: log.1.map(str::to_owned),
             opened: self.opened,
-            earliest: 0,
             latest: given.max(synced),
             committed: self.committed(),
             synced,
-            bytes: 0,
-            segments: 0,
-            rooms: 0,
-            index_bytes: 0,
-            index_rebuilds: 0,
-            first_us: 0,
-            last_us: 0,
             traffic: self.traffic.totals(),
             archived: self.archive.archived.load(Ordering::Relaxed),
             waiting_bytes: self.archive.waiting_bytes.load(Ordering::Relaxed),
             unarchived_lost: self.archive.lost.load(Ordering::Relaxed),
             damaged,
+            ..HubStatus::default()
         };
         match &self.records {
             Ok(chain) => {
@@ -249,7 +225,6 @@ impl LoggedHubs {
         }
     }
 
-    /// Records a damage of a hub.
     pub fn damaged(&self, hub: HubId, damage: String) {
         if let Some(hub) = self.get(hub) {
             hub.is_damaged(damage);
@@ -257,17 +232,14 @@ impl LoggedHubs {
     }
 }
 
-/// The status of a hub.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct HubStatus {
     /// Its id, which is the name of its directory.
     pub id: HubId,
     pub class: String,
-    /// Its number among the hubs of the class.
     pub index: u16,
     /// Determines when records are committed.
     pub durability: Durability,
-    /// The shard that owns it.
     pub shard: u16,
     /// `open`, `damaged`, `full`, `failed` or `quarantined`.
     pub state: &'static str,
@@ -285,13 +257,9 @@ pub struct HubStatus {
     pub synced: u64,
     /// Bytes of its segments.
     pub bytes: u64,
-    /// The number of its segments.
     pub segments: u64,
-    /// Rooms with records; 0 if unknown.
     pub rooms: u64,
-    /// Memory of its index, in bytes.
     pub index_bytes: u64,
-    /// Indexes rebuilt since the start.
     #[serde(skip)]
     pub index_rebuilds: u64,
     /// Timestamp of its oldest record in a segment, in µs; 0 without one.
@@ -300,7 +268,6 @@ pub struct HubStatus {
     /// Timestamp of its last record in a segment, in µs; 0 without one.
     #[serde(rename = "last_timestamp_us", serialize_with = "unless_zero")]
     pub last_us: u64,
-    /// Its traffic since the start.
     #[serde(flatten, serialize_with = "traffic")]
     pub traffic: TrafficTotals,
     /// The first offset not archived; 0 without an archive.

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Batches that wait for the journal thread.
 #[derive(Default)]
 pub struct Intake {
     waiting: Mutex<Waiting>,
@@ -23,18 +22,15 @@ struct Waiting {
     is_stopping: bool,
 }
 
-/// The result of a take.
 pub enum Taken {
     /// Records, in order per hub.
     Batches(Vec<Batch>),
-    /// The wait timed out.
     Nothing,
     /// The queue is stopped and empty.
     End,
 }
 
 impl Intake {
-    /// Submits a turn's batches and empties the list.
     pub fn put(&self, batches: &mut Vec<Batch>) {
         if batches.is_empty() {
             return;
@@ -75,18 +71,14 @@ impl Intake {
         }
     }
 
-    /// Marks batches as synced.
     pub fn done(&self, batches: &[Batch]) {
         self.bytes.fetch_sub(bytes_of(batches), Ordering::Relaxed);
     }
 
-    /// Bytes submitted and not synced yet.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Stops the queue: nothing more is submitted.
     pub fn stop(&self) {
         self.waiting.lock().expect("nothing panics under this lock").is_stopping = true;
         self.came.notify_one();

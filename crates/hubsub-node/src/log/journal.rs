@@ -19,7 +19,6 @@ const MARK: Duration = Duration::from_millis(100);
 /// The maximal size of a frame in bytes, unless a record is longer.
 const FRAME_BYTES: usize = 16 << 20;
 
-/// The journal thread's state.
 pub struct Thread<S: Storage> {
     pub journal: Journal<S>,
     pub intake: Arc<Intake>,
@@ -29,7 +28,6 @@ pub struct Thread<S: Storage> {
 }
 
 impl<S: Storage> Thread<S> {
-    /// Runs until the intake ends or a write fails.
     pub fn run(mut self) {
         crate::io::sys::be_prompt();
         let mut spin = Spin::default();

@@ -1,9 +1,7 @@
 //! Lists rooms: those in a shard's memory and those only in the logs of its hubs, merged into pages. Names
 //! are on disk and read by a separate thread, so a listing does not delay history reads.
 
-use super::LogMail;
-use super::reading;
-use super::{Log, LoggedHub, LoggedHubs, Readers, Turn};
+use super::{Log, LogMail, LoggedHub, LoggedHubs, Readers, Turn, reading};
 use crate::io::classes::ClassesNow;
 use crate::io::inbox::Post;
 use crate::io::questions::{ColdRoom, Listed, Part};
@@ -16,21 +14,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most queued listings.
 const JOBS_MAX: usize = 1024;
 
 /// How long a listing waits for committed records, above all deletions, to reach the segments; after that the
 /// latest may be missing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The selection of a page.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Only rooms that match.
     pub glob: Option<Vec<u8>>,
-    /// Only rooms after this name.
     pub after: Option<Vec<u8>>,
-    /// The most rooms on the page.
     pub limit: usize,
 }
 
@@ -39,9 +32,9 @@ pub struct Listing {
     thread: Readers,
     known: Arc<Known>,
     log: Arc<Log>,
+    inboxes: Arc<dyn Post<LogMail>>,
 }
 
-/// The hubs and classes.
 struct Known {
     logged: Arc<LoggedHubs>,
     classes: Arc<ClassesNow>,
@@ -52,9 +45,14 @@ impl Listing {
     ///
     /// # Errors
     /// If the system has no threads left.
-    pub fn start(log: Arc<Log>, logged: Arc<LoggedHubs>, classes: Arc<ClassesNow>) -> io::Result<Listing> {
+    pub fn start(
+        log: Arc<Log>,
+        logged: Arc<LoggedHubs>,
+        classes: Arc<ClassesNow>,
+        inboxes: Arc<dyn Post<LogMail>>,
+    ) -> io::Result<Listing> {
         let thread = Readers::start("hubsub-log-names", 1, JOBS_MAX)?;
-        Ok(Listing { thread, known: Arc::new(Known { logged, classes }), log })
+        Ok(Listing { thread, known: Arc::new(Known { logged, classes }), log, inboxes })
     }
 
     /// Looks up a room in its hub's log, from memory.
@@ -64,7 +62,6 @@ impl Listing {
         self.known.cold_room(hub, name, last)
     }
 
-    /// The number of rooms in the logs of some hubs.
     pub fn count(&self, hubs: impl Iterator<Item = HubId>) -> u64 {
         hubs.filter_map(|hub| self.known.logged.chain(hub)).map(|chain| chain.rooms.len() as u64).sum()
     }
@@ -77,9 +74,9 @@ impl Listing {
         wanted: Wanted,
         here: Vec<RoomInfo>,
         ask: Ask,
-        inboxes: &Arc<dyn Post<LogMail>>,
     ) -> Option<Part> {
-        let (known, log, inboxes) = (Arc::clone(&self.known), Arc::clone(&self.log), Arc::clone(inboxes));
+        let (known, log, inboxes) =
+            (Arc::clone(&self.known), Arc::clone(&self.log), Arc::clone(&self.inboxes));
         let (begin, mut here) = (Instant::now(), here);
         let job = Box::new(move || {
             if known.is_behind(&hubs) && begin.elapsed() < PATIENCE {

@@ -22,13 +22,10 @@ pub enum LogMail {
     Found(Box<LogRead>, Result<Found, ErrorCode>),
     /// The result of a log read over a whole hub.
     FoundHub(Box<HubLogRead>, Result<HubRange, ErrorCode>),
-    /// The response to a request for rooms.
     Listed(Ask, Part),
 }
 
 impl LogMail {
-    /// Bytes that count against the mailbox limit.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let records = match self {
             LogMail::Found(_, Ok(found)) => &found.records,

@@ -15,7 +15,7 @@
 //! 1. [`archive`], [`intake`], [`turns`], [`readers`] and [`health`] know nothing of the others
 //! 2. [`hubs`], those with a log; [`events`]; [`shared`], what the threads share
 //! 3. [`segments`] and [`journal`], the threads; [`threads`], a running log
-//! 4. searches: [`reading`], [`hub_reading`], [`stream`], and [`producers`] and [`retained`] at an opening
+//! 4. searches: [`reading`], [`hub_reading`], [`stream`], and [`producers`] at an opening
 //! 5. [`hub`], an opened one; [`mail`]; [`listing`]; [`streams`]; [`end`], a shard's handle
 //! 6. [`start`], [`openings`], [`status`]
 //!
@@ -37,7 +37,6 @@ mod openings;
 mod producers;
 mod readers;
 mod reading;
-mod retained;
 mod segments;
 mod shared;
 pub mod start;

@@ -52,7 +52,6 @@ const LOOK: Duration = Duration::from_millis(1);
 
 type Outcome = Result<HubAnswer, Refusal>;
 
-/// The thread that opens and closes hubs.
 pub struct Openings {
     work: Arc<Work>,
     /// The class changes that the thread was notified of.
@@ -86,7 +85,6 @@ enum Request {
     Close(u64, HubId),
 }
 
-/// A hub to open.
 struct Wanted {
     ticket: u64,
     name: HubName,
@@ -243,10 +241,8 @@ impl Work {
         let (closing, wanted): (Vec<Wanted>, Vec<Wanted>) =
             wanted.into_iter().partition(|one| self.hubs.get(one.name.hub).is_some_and(|hub| hub.closes()));
         for one in closing {
-            self.tell(
-                one.ticket,
-                Err(refused(ErrorCode::HubClosed, format!("{} is being closed", one.name))),
-            );
+            let text = format!("{} is being closed", one.name);
+            self.tell(one.ticket, Err(refused(ErrorCode::HubClosed, text)));
         }
         // Two requests may name the same class and index; `open` would not detect that.
         let mut places = HashSet::new();
@@ -312,7 +308,7 @@ impl Work {
 
     /// Creates or opens a hub's files, and prepares the data for its shard.
     fn prepare(&self, one: &Wanted, opening: Opening<Disk>) -> Result<(Ready<Disk>, Described), LogError> {
-        if opening.makes() && self.log.state() == State::Full {
+        if opening.makes() && self.log.shared.state() == State::Full {
             // The remaining disk space is for acknowledged records.
             return Err(LogError::Full);
         }
@@ -324,9 +320,8 @@ impl Work {
         Ok((ready, described))
     }
 
-    /// Replies with the status of an open hub.
     fn tell_opened(&self, ticket: u64, id: HubId) {
-        let state = (self.log.state(), self.log.reason());
+        let state = (self.log.shared.state(), self.log.shared.reason());
         let reason = state.1.as_deref().filter(|_| state.0 != State::Open);
         let hub = self.hubs.get(id).expect("this thread alone takes hubs away");
         self.tell(ticket, Ok(HubAnswer::Opened(Box::new(hub.status(id, (state.0, reason))))));
@@ -334,8 +329,8 @@ impl Work {
 
     /// The refusal when segments get nothing more.
     fn refusal_of_end(&self) -> Refusal {
-        match self.log.state() {
-            State::Failed => refused(ErrorCode::LogFailed, self.log.reason().unwrap_or_default()),
+        match self.log.shared.state() {
+            State::Failed => refused(ErrorCode::LogFailed, self.log.shared.reason().unwrap_or_default()),
             State::Open | State::Full => refused(ErrorCode::Stopping, ""),
         }
     }
@@ -397,7 +392,7 @@ impl Work {
             }
             // Its records are being written, or the disk has no room now.
             Some(Ok(false) | Err(LogError::Full | LogError::Unopened { .. }))
-                if self.log.state() != State::Failed =>
+                if self.log.shared.state() != State::Failed =>
             {
                 self.log.hurry();
                 return false;

@@ -1,14 +1,12 @@
 //! Rebuilds a hub's duplicate window from the end of its log.
 
 use super::reading::owned;
-use hubsub_log::record;
 use hubsub_log::storage::Storage;
-use hubsub_log::{Chain, LogError};
+use hubsub_log::{Chain, LogError, record};
 use hubsub_route::producers::{Producers, Window, log_bytes};
 use hubsub_route::{Producer, Record};
 use hubsub_types::ProducerId;
 
-/// The most bytes per read.
 const READ_BYTES: usize = 1 << 20;
 
 /// The duplicate window of the hub that wrote the chain.

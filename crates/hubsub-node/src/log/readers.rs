@@ -11,7 +11,6 @@ use std::time::Duration;
 /// A job; each call is one turn.
 pub type Job = Box<dyn FnMut() -> Turn + Send>;
 
-/// The result of one turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     Done,
@@ -24,7 +23,6 @@ pub enum Turn {
 /// The pause when all jobs wait.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// A pool of reader threads.
 pub struct Readers {
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -95,8 +93,6 @@ impl Readers {
         Ok(())
     }
 
-    /// The number of queued and of running jobs.
-    #[must_use]
     pub fn load(&self) -> (usize, usize) {
         let inner = self.queue.inner.lock().expect("nothing panics under this lock");
         (inner.len(), inner.running)

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The duration of one turn of a query.
-const SLICE: Duration = Duration::from_millis(1);
+pub(super) const SLICE: Duration = Duration::from_millis(1);
 
 /// The result of one turn.
 #[derive(Debug)]
-pub enum Answer {
-    Found(Found),
+pub enum Answer<T> {
+    Found(T),
     /// The segments lack records that it needs.
     Waits,
     /// There is more to search.
@@ -43,7 +43,6 @@ pub struct Search {
 }
 
 impl Search {
-    /// A query that has read nothing yet.
     pub fn new(read: Box<LogRead>) -> Search {
         let (found, until) = (Found::default(), Instant::now());
         let (mark, next, damage) = (None, None, None);
@@ -55,7 +54,7 @@ impl Search {
     ///
     /// # Errors
     /// The error code for the client.
-    pub fn turn(&mut self, chain: &Chain<Disk>, log: &Log) -> Result<Answer, ErrorCode> {
+    pub fn turn(&mut self, chain: &Chain<Disk>, log: &Log) -> Result<Answer<Found>, ErrorCode> {
         self.turn_for(SLICE, chain, log)
     }
 
@@ -64,8 +63,8 @@ impl Search {
         slice: Duration,
         chain: &Chain<Disk>,
         log: &Log,
-    ) -> Result<Answer, ErrorCode> {
-        let has_ended = log.has_ended();
+    ) -> Result<Answer<Found>, ErrorCode> {
+        let has_ended = log.shared.has_ended();
         let has_all = chain.next() > self.read.through;
         let later = || match has_ended {
             true => Err(ErrorCode::LogFailed),
@@ -107,7 +106,7 @@ impl Search {
                 Ok(Answer::Found(std::mem::take(&mut self.found)))
             }
             Err(error) => {
-                log.tell(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
+                log.shared.log(Level::Error, "log cannot be read", vec![("reason", error.to_string())]);
                 self.damage = damage(&error);
                 match self.damage.is_some().then(|| self.behind_damage(chain)).flatten() {
                     Some(found) => Ok(Answer::Found(found)),
@@ -165,7 +164,6 @@ impl Search {
         outcome
     }
 
-    /// Takes the next record, reading backwards.
     fn take_back(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
         let is_present = record.epoch == self.read.epoch.0;
         if !is_present && self.is_of_attach() {
@@ -222,7 +220,6 @@ impl Search {
         }
     }
 
-    /// Takes the next record, reading forwards.
     fn take(&mut self, record: &record::Record<'_>) -> ControlFlow<()> {
         if record.seq > self.read.seq_max.0 {
             return ControlFlow::Break(());
@@ -318,7 +315,7 @@ pub fn refusal(error: &LogError) -> ErrorCode {
     }
 }
 
-fn namespace(record: &record::Record<'_>) -> Namespace {
+pub(super) fn namespace(record: &record::Record<'_>) -> Namespace {
     if record.is_sharded { Namespace::Shard } else { Namespace::Global }
 }
 

@@ -31,9 +31,7 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 /// After this time without being able to open a file, records are refused as on a full disk.
 const REFUSES_AFTER: Duration = Duration::from_secs(1);
 
-/// A synced frame of the journal.
 pub struct Frame {
-    /// The number of its journal file.
     pub file: u64,
     pub number: u64,
     pub batches: Vec<Batch>,
@@ -46,9 +44,7 @@ type Errand<S> = Box<dyn FnOnce(&mut Segments<S>, &mut HashMap<HubId, Keeping>) 
 /// with the frames.
 pub struct Handover<S: Storage> {
     inner: Mutex<Inner<S>>,
-    /// Wakes the segment thread.
     to_write: Condvar,
-    /// Wakes the journal thread.
     to_sync: Condvar,
 }
 
@@ -118,7 +114,6 @@ impl<S: Storage> Handover<S> {
         file
     }
 
-    /// Waits for a time or a signal.
     pub fn pause(&self, wait: Duration) {
         drop(self.to_sync.wait_timeout(self.inner(), wait));
     }
@@ -177,7 +172,6 @@ impl<S: Storage> Handover<S> {
     }
 }
 
-/// The segment thread's state.
 pub struct Thread<S: Storage> {
     segments: Segments<S>,
     settings: LogSettings,
@@ -201,7 +195,6 @@ impl<S: Storage> Thread<S> {
         Thread { segments, settings, shared, handover, saved: now, kept_house: None, unopened: None }
     }
 
-    /// Runs until the journal has ended.
     pub fn run(mut self) {
         let mut retry = None;
         loop {
@@ -315,7 +308,6 @@ impl<S: Storage> Thread<S> {
         Ok(())
     }
 
-    /// Reports the result of waiting for an archive.
     fn tell(&self, hub: HubId, verdict: &Verdict) {
         let Some(keeping) = self.settings.keeping.get(&hub) else { return };
         keeping.archive.waiting_bytes.store(verdict.waiting_bytes, Ordering::Relaxed);

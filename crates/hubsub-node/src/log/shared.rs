@@ -19,7 +19,6 @@ pub trait Listener: Send + Sync + 'static {
     fn failed(&self);
 }
 
-/// Settings of the threads.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
     /// Bytes waiting for the journal above which publishers to rooms with a log are not read.
@@ -30,7 +29,6 @@ pub struct LogSettings {
     pub checkpoint_bytes: u64,
     /// Time between two checkpoints, in ms.
     pub checkpoint_ms: u64,
-    /// The retention settings of each hub.
     pub keeping: HashMap<HubId, Keeping>,
 }
 
@@ -43,7 +41,6 @@ pub enum Lack {
     File(String),
 }
 
-/// State shared by the log's threads.
 pub struct Shared {
     state: AtomicU8,
     reason: Mutex<Option<String>>,
@@ -54,12 +51,10 @@ pub struct Shared {
     /// Locked while the listener is notified: nothing is reported safe after a failure.
     telling: Mutex<()>,
     pub counters: Counters,
-    /// Schedules disk reads between syncs.
     pub turns: Arc<Turns>,
 }
 
 impl Shared {
-    /// The state of a log that accepts records.
     pub fn new(control: Arc<dyn Report<Event>>, listener: Arc<dyn Listener>) -> Shared {
         Shared {
             state: AtomicU8::new(State::Open as u8),
@@ -74,7 +69,6 @@ impl Shared {
         }
     }
 
-    /// Whether it accepts records.
     pub fn state(&self) -> State {
         match self.state.load(Ordering::Acquire) {
             0 => State::Open,
@@ -83,7 +77,6 @@ impl Shared {
         }
     }
 
-    /// Why it does not.
     pub fn reason(&self) -> Option<String> {
         self.reason.lock().expect("nothing panics under this lock").clone()
     }
@@ -159,12 +152,10 @@ impl Shared {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// True if segments get nothing more.
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// True if the node stops.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }

@@ -26,20 +26,16 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The number of reader threads.
 const READERS: usize = 2;
 
-/// The class of session entries.
 const QUEUES: &str = "$queue";
 
-/// The most queued read jobs.
 const JOBS_MAX: usize = 1024;
 
 /// The place of a node's log. Its settings are in the limits.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
     pub directory: PathBuf,
-    /// The identity of a newly created directory.
     pub identity: u64,
     /// The numbering of its hubs.
     pub hubs: Numbering,
@@ -68,15 +64,12 @@ impl Numbering {
     }
 }
 
-/// The parts of a running log.
 pub struct Started {
     pub log: Arc<Log>,
-    /// Access to its segments.
     pub(crate) handover: Arc<Handover<Disk>>,
     pub readers: Arc<Readers>,
     /// Scans as Arrow streams.
     pub streams: Arc<Streams>,
-    /// The identity of its directory.
     pub identity: u64,
     pub hubs: Arc<LoggedHubs>,
     /// True if a cluster's controller numbers them.
@@ -85,7 +78,6 @@ pub struct Started {
     pub seeds: Vec<HubSeed>,
     /// The duplicate windows of undamaged hubs.
     pub producers: Vec<(HubId, Producers)>,
-    /// The retained entries of hubs.
     pub rows: Vec<(HubId, Rows)>,
 }
 
@@ -172,18 +164,21 @@ pub fn start<F>(
             options.room_bytes().div_ceil(1 << 20),
         ))
     };
+    let failed = |what: &str, error: LogError| match error {
+        LogError::Full => full(),
+        e => refused(format!("{what}{e}")),
+    };
     let disk = Disk::lock(&config.directory).map_err(|e| match e.kind() {
         ErrorKind::WouldBlock => refused(format!("another node uses the data directory: {directory}")),
         _ => refused(format!("cannot open the data directory {directory}: {e}")),
     })?;
     let Opened { journal, mut segments, was_clean, mut warnings } =
         open_as(Arc::new(disk), config.identity, config.hubs.membership(), options).map_err(|e| match e {
-            LogError::Full => full(),
             LogError::OtherCluster { .. } => refused(format!(
                 "the data directory {directory} is not this node's, {e}; hint: start with another data \
                  directory, or in the cluster that this one is of"
             )),
-            e => refused(e.to_string()),
+            e => failed("", e),
         })?;
 
     let logged = of_logged(classes);
@@ -206,10 +201,8 @@ pub fn start<F>(
     for class in missing {
         let shards = if is_reserved(class.as_bytes()) { 1 } else { inboxes.shards() };
         for index in 0..shards {
-            segments.add_hub(class, index, keep_of(classes.get(logged[class]))).map_err(|e| match e {
-                LogError::Full => full(),
-                e => refused(format!("cannot make a hub of class {class}: {e}")),
-            })?;
+            let added = segments.add_hub(class, index, keep_of(classes.get(logged[class])));
+            added.map_err(|e| failed(&format!("cannot make a hub of class {class}: "), e))?;
         }
     }
 
@@ -222,7 +215,7 @@ pub fn start<F>(
         )),
     })?;
     let logged: HashMap<&str, ClassIndex> = of_logged(classes);
-    let (mut seeds, mut windows, mut rows, mut keeping) =
+    let (mut seeds, mut producers, mut rows, mut keeping) =
         (Vec::new(), Vec::new(), Vec::new(), HashMap::new());
     let (hubs, shards) = (Arc::new(LoggedHubs::default()), inboxes.shards());
     for HubEntry { hub, class, .. } in segments.manifest().hubs.clone() {
@@ -230,10 +223,7 @@ pub fn start<F>(
         let class = classes.get(index);
         if class.durability == Durability::Replicated && !was_clean {
             // Records acknowledged only from memory may be missing.
-            segments.end_epochs(hub).map_err(|e| match e {
-                LogError::Full => full(),
-                e => refused(e.to_string()),
-            })?;
+            segments.end_epochs(hub).map_err(|e| failed("", e))?;
         }
         let entry = segments.manifest().hub(hub).expect("it is one of them");
         let shard = shard_of(entry, !makes, shards);
@@ -244,7 +234,7 @@ pub fn start<F>(
         hubs.insert(hub, opened.hub);
         seeds.push(opened.seed);
         rows.push((hub, opened.rows));
-        windows.extend(opened.producers.map(|producers| (hub, producers)));
+        producers.extend(opened.producers.map(|producers| (hub, producers)));
     }
     let mut found = Vec::new();
     if makes && let Some(rows) = only_chain(&segments, CLASS) {
@@ -273,18 +263,9 @@ pub fn start<F>(
     match Streams::start(Arc::clone(&log), Arc::clone(&hubs), Arc::clone(&control), limits) {
         Ok(streams) => {
             let streams = Arc::new(streams);
-            let started = Started {
-                log,
-                handover,
-                readers,
-                streams,
-                identity,
-                hubs,
-                is_given: !makes,
-                seeds,
-                producers: windows,
-                rows,
-            };
+            let is_given = !makes;
+            let started =
+                Started { log, handover, readers, streams, identity, hubs, is_given, seeds, producers, rows };
             Ok((started, found))
         }
         Err(e) => {
@@ -301,7 +282,6 @@ fn only_chain(segments: &Segments<Disk>, class: &str) -> Option<Arc<Chain<Disk>>
     segments.chain(entry.hub)
 }
 
-/// The classes with a log, by name.
 fn of_logged(classes: &ClassTable) -> HashMap<&str, ClassIndex> {
     let logged = (0u16..).zip(classes.classes()).filter(|(_, class)| class.durability.is_logged());
     logged.map(|(index, class)| (class.name.as_str(), index)).collect()

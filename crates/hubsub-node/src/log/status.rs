@@ -7,14 +7,12 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The status of a log.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogStatus {
     /// `open`, `full` or `failed`.
     pub state: &'static str,
     /// The random identity of its directory, in hexadecimal.
     pub identity: String,
-    /// Why it accepts no records.
     pub reason: Option<String>,
     /// Counters (their names end in `_total`) and gauges.
     pub figures: BTreeMap<&'static str, u64>,
@@ -25,14 +23,12 @@ pub struct LogStatus {
 }
 
 impl Started {
-    /// Collects the current status.
-    #[must_use]
     pub fn status(&self) -> LogStatus {
-        let (state, reason) = (self.log.state(), self.log.reason());
+        let (state, reason) = (self.log.shared.state(), self.log.shared.reason());
         let reason = reason.filter(|_| state != State::Open);
         let hubs: Vec<HubStatus> =
             self.hubs.all().iter().map(|(id, hub)| hub.status(*id, (state, reason.as_deref()))).collect();
-        let counters = self.log.counters();
+        let counters = &self.log.shared.counters;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (waiting, running) = self.readers.load();
         let figures = BTreeMap::from([
@@ -59,13 +55,7 @@ impl Started {
         ]);
         let bounds = SYNC_BOUNDS_US.iter().copied().map(Some).chain([None]);
         let syncs = bounds.zip(counters.syncs_by_time.iter().map(load)).collect();
-        LogStatus {
-            state: state.name(),
-            identity: format!("{:016x}", self.identity),
-            reason,
-            figures,
-            syncs,
-            hubs,
-        }
+        let (state, identity) = (state.name(), format!("{:016x}", self.identity));
+        LogStatus { state, identity, reason, figures, syncs, hubs }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::events::{Refusal, StreamAnswer, refused};
 use super::health::State;
+use super::reading::Answer;
 use super::threads::Log;
 use hubsub_log::arrow::{Chunk, Encoder, Filter, Shape};
 use hubsub_log::{Chain, Cursor, Disk, LogError, Pace};
@@ -29,7 +30,6 @@ const GIVEN_BYTES_MAX: usize = 16 << 20;
 /// The reply to a ticket.
 pub(super) type Outcome = Result<StreamAnswer, Refusal>;
 
-/// A scan in progress.
 pub struct Stream {
     pub chain: Arc<Chain<Disk>>,
     pub cursor: Cursor<Disk>,
@@ -53,18 +53,7 @@ fn is_past(slice: Instant) -> bool {
     Instant::now() >= slice
 }
 
-/// The result of one turn.
-pub enum Turn {
-    /// A chunk, the end, or an error.
-    Is(Outcome),
-    /// There is more to search.
-    GoesOn,
-    /// The segments lack the next records.
-    Waits,
-}
-
 impl Stream {
-    /// A stream over a range of offsets.
     pub fn new(
         chain: Arc<Chain<Disk>>,
         offsets: Range<u64>,
@@ -85,24 +74,23 @@ impl Stream {
         }
     }
 
-    /// True if its end was delivered.
     pub fn is_over(&self) -> bool {
         self.encoder.is_none() && self.rest.is_empty()
     }
 
     /// Reads and encodes for at most `SLICE`.
-    pub fn turn(&mut self, log: &Log) -> Turn {
+    pub fn turn(&mut self, log: &Log) -> Answer<Outcome> {
         if !self.rest.is_empty() {
             return self.give(Ok(Chunk::default()));
         }
         if let Some(refusal) = self.failed.take() {
-            return Turn::Is(Err(refusal));
+            return Answer::Found(Err(refusal));
         }
-        let Some(encoder) = &mut self.encoder else { return Turn::Is(Ok(StreamAnswer::Chunk(None))) };
+        let Some(encoder) = &mut self.encoder else { return Answer::Found(Ok(StreamAnswer::Chunk(None))) };
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let (slice, mut seen, mut is_over, filter) = (Instant::now() + SLICE, 0, false, &self.filter);
         // Checked before the read, which could otherwise miss records written in between.
-        let has_ended = log.has_ended();
+        let has_ended = log.shared.has_ended();
         let read = self.chain.read_through(&mut self.cursor, self.until, |record| {
             if filter.is_over(record) {
                 is_over = true;
@@ -124,12 +112,14 @@ impl Stream {
         let next = self.cursor.next();
         let is_over = is_over || (refusal.is_none() && next >= self.until);
         let waits = next >= self.chain.next();
-        let refusal = refusal.or_else(|| match (is_over || !waits, log.state()) {
+        let refusal = refusal.or_else(|| match (is_over || !waits, log.shared.state()) {
             (true, _) => None,
             // The records that it waits for will not come.
-            (_, _) if has_ended => Some(refused(ErrorCode::LogFailed, log.reason().unwrap_or_default())),
+            (_, _) if has_ended => {
+                Some(refused(ErrorCode::LogFailed, log.shared.reason().unwrap_or_default()))
+            }
             (_, State::Full) if is_due => {
-                Some(refused(ErrorCode::DiskFull, log.reason().unwrap_or_default()))
+                Some(refused(ErrorCode::DiskFull, log.shared.reason().unwrap_or_default()))
             }
             _ => None,
         });
@@ -138,7 +128,7 @@ impl Stream {
             return self.give(encoder.finish());
         }
         match refusal {
-            Some(refusal) if encoder.rows() == 0 => Turn::Is(Err(refusal)),
+            Some(refusal) if encoder.rows() == 0 => Answer::Found(Err(refusal)),
             Some(refusal) => {
                 self.failed = Some(refusal);
                 let chunk = encoder.take();
@@ -150,20 +140,20 @@ impl Stream {
             }
             None if waits => {
                 log.hurry();
-                Turn::Waits
+                Answer::Waits
             }
-            None => Turn::GoesOn,
+            None => Answer::GoesOn,
         }
     }
 
     /// Delivers the rest of the previous chunk and this one, up to the limit.
-    fn give(&mut self, chunk: Result<Chunk, LogError>) -> Turn {
+    fn give(&mut self, chunk: Result<Chunk, LogError>) -> Answer<Outcome> {
         self.begun = None;
         let first = chunk.map(|chunk| {
             self.rest.append(chunk);
             self.rest.split_to(GIVEN_BYTES_MAX)
         });
-        Turn::Is(first.map(|first| StreamAnswer::Chunk(Some(first))).map_err(|e| refusal(&e)))
+        Answer::Found(first.map(|first| StreamAnswer::Chunk(Some(first))).map_err(|e| refusal(&e)))
     }
 }
 
@@ -176,27 +166,15 @@ pub struct Search {
     begun: Instant,
 }
 
-/// The result of one turn.
-pub enum SearchTurn {
-    /// The offset, or an error.
-    Is(Result<u64, Refusal>),
-    /// There is more to search.
-    GoesOn {
-        /// True if the segments lack the next records.
-        waits: bool,
-    },
-}
-
 impl Search {
-    /// A search in a hub, below an offset.
     pub fn new(chain: Arc<Chain<Disk>>, until: u64, timestamp_us: u64) -> Search {
         let cursor = Cursor::at(chain.offset_before_time(timestamp_us));
         Search { chain, cursor, until, timestamp_us, begun: Instant::now() }
     }
 
     /// Searches for at most `SLICE`.
-    pub fn turn(&mut self, log: &Log) -> SearchTurn {
-        let (slice, mut found, has_ended) = (Instant::now() + SLICE, None, log.has_ended());
+    pub fn turn(&mut self, log: &Log) -> Answer<Result<u64, Refusal>> {
+        let (slice, mut found, has_ended) = (Instant::now() + SLICE, None, log.shared.has_ended());
         let wanted = self.timestamp_us;
         let read = self.chain.read_through(&mut self.cursor, self.until, |record| {
             if record.timestamp_us >= wanted {
@@ -211,21 +189,24 @@ impl Search {
             Err(LogError::Gone { end, .. }) => {
                 // Retention removed its position: the record is after that, or does not exist.
                 self.cursor = Cursor::at(end);
-                SearchTurn::GoesOn { waits: false }
+                Answer::GoesOn
             }
-            Err(e) => SearchTurn::Is(Err(refusal(&e))),
-            Ok(()) if found.is_some() => SearchTurn::Is(Ok(found.expect("it was found"))),
-            Ok(()) if next >= self.until => SearchTurn::Is(Ok(self.until)),
+            Err(e) => Answer::Found(Err(refusal(&e))),
+            Ok(()) if found.is_some() => Answer::Found(Ok(found.expect("it was found"))),
+            Ok(()) if next >= self.until => Answer::Found(Ok(self.until)),
             Ok(())
-                if waits && (has_ended || self.begun.elapsed() > PATIENCE && log.state() != State::Open) =>
+                if waits
+                    && (has_ended
+                        || self.begun.elapsed() > PATIENCE && log.shared.state() != State::Open) =>
             {
-                SearchTurn::Is(Err(refused(ErrorCode::LogFailed, log.reason().unwrap_or_default())))
+                Answer::Found(Err(refused(ErrorCode::LogFailed, log.shared.reason().unwrap_or_default())))
             }
             Ok(()) => {
-                if waits {
-                    log.hurry();
+                if !waits {
+                    return Answer::GoesOn;
                 }
-                SearchTurn::GoesOn { waits }
+                log.hurry();
+                Answer::Waits
             }
         }
     }

@@ -9,9 +9,9 @@
 //! - An error is reported after the rows before it, and differs from the end of the stream.
 
 use super::events::{Event, Refusal, StreamAnswer, refused};
-use super::health::Counters;
 use super::hubs::{LoggedHub, LoggedHubs};
-use super::stream::{Outcome, Search, SearchTurn, Stream, Turn};
+use super::reading::Answer;
+use super::stream::{Outcome, Search, Stream};
 use super::threads::Log;
 use crate::io::log_lines::Level;
 use crate::io::report::Report;
@@ -26,19 +26,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The number of encoder threads.
 const THREADS: usize = 2;
 
 /// The pause when all jobs wait for segments.
 const WAIT: Duration = Duration::from_micros(500);
 
-/// The open streams of a log.
 pub struct Streams {
     work: Arc<Work>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// State shared by the threads.
 struct Work {
     table: Mutex<Table>,
     /// Signals a new job or the end.
@@ -55,7 +52,6 @@ struct Work {
 struct Table {
     last: u64,
     open: HashMap<u64, Entry>,
-    /// Pending jobs, in order.
     jobs: VecDeque<Job>,
     is_stopping: bool,
 }
@@ -63,17 +59,13 @@ struct Table {
 struct Entry {
     /// None while a thread processes it.
     stream: Option<Box<Stream>>,
-    /// The ticket that waits for a chunk.
     asked: Option<u64>,
     ahead: Option<Outcome>,
-    /// The time of the last request.
     touched: Instant,
 }
 
 enum Job {
-    /// Produces a chunk of this stream.
     Chunk(u64),
-    /// Searches for an offset, for this ticket.
     Offset(u64, Box<Search>),
 }
 
@@ -177,13 +169,10 @@ impl Streams {
         self.work.came.notify_all();
     }
 
-    /// The number of open streams.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.work.table().open.len()
     }
 
-    /// Closes all streams and ends the threads.
     pub fn stop(&self) {
         let mut table = self.work.table();
         table.is_stopping = true;
@@ -205,10 +194,6 @@ impl Job {
 impl Work {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().expect("nothing panics under this lock")
-    }
-
-    fn counters(&self) -> &Counters {
-        self.log.counters()
     }
 
     fn tell(&self, ticket: u64, outcome: Outcome) {
@@ -242,12 +227,12 @@ impl Work {
             return Err(refused(ErrorCode::OffsetUnknown, value));
         }
         let begin = if from >= earliest { from.max(skipped).min(until) } else { from };
-        let stream = Stream::new(chain, begin..until, filter, scan.shape, self.log.turns());
+        let stream = Stream::new(chain, begin..until, filter, scan.shape, self.log.shared.turns.clone());
         let mut table = self.table();
         let streams_max = self.streams_max.load(Ordering::Relaxed);
         if table.open.len() as u64 >= streams_max || table.is_stopping {
             drop(table);
-            self.counters().streams_refused.fetch_add(1, Ordering::Relaxed);
+            self.log.shared.counters.streams_refused.fetch_add(1, Ordering::Relaxed);
             return Err(refused(ErrorCode::TooManyStreams, format!("log_streams_max is {streams_max}")));
         }
         table.last += 1;
@@ -291,7 +276,7 @@ impl Work {
             table.open.retain(|_, entry| entry.asked.is_some() || now < entry.touched + idle);
             let closed = before - table.open.len();
             if closed > 0 {
-                self.counters().streams_idle.fetch_add(closed as u64, Ordering::Relaxed);
+                self.log.shared.counters.streams_idle.fetch_add(closed as u64, Ordering::Relaxed);
             }
             if let Some(job) = table.jobs.pop_front() {
                 return Some(job);
@@ -313,19 +298,20 @@ impl Work {
         let taken = self.table().open.get_mut(&number).and_then(|entry| entry.stream.take());
         let Some(mut stream) = taken else { return false };
         let turn = catch_unwind(AssertUnwindSafe(|| stream.turn(&self.log)));
-        let turn = turn.unwrap_or_else(|_| Turn::Is(Err(refused(ErrorCode::LogFailed, "a thread panicked"))));
+        let turn =
+            turn.unwrap_or_else(|_| Answer::Found(Err(refused(ErrorCode::LogFailed, "a thread panicked"))));
         if let Some(damage) = stream.damage.take() {
             self.hubs.damaged(stream.chain.hub, damage);
         }
         let outcome = match turn {
-            Turn::Is(outcome) => outcome,
-            Turn::GoesOn | Turn::Waits => {
+            Answer::Found(outcome) => outcome,
+            Answer::GoesOn | Answer::Waits => {
                 let mut table = self.table();
                 if let Some(entry) = table.open.get_mut(&number) {
                     entry.stream = Some(stream);
                     table.jobs.push_back(Job::Chunk(number));
                 }
-                return matches!(turn, Turn::Waits);
+                return matches!(turn, Answer::Waits);
             }
         };
         self.count(&stream, &outcome);
@@ -351,7 +337,7 @@ impl Work {
     }
 
     fn count(&self, stream: &Stream, outcome: &Outcome) {
-        let counters = self.counters();
+        let counters = &self.log.shared.counters;
         match outcome {
             Ok(StreamAnswer::Chunk(Some(chunk))) => {
                 counters.stream_rows.fetch_add(chunk.rows as u64, Ordering::Relaxed);
@@ -367,7 +353,7 @@ impl Work {
                 // Loss by retention of a slow reader needs no operator action.
                 let is_gone = refusal.code == ErrorCode::OffsetsLost;
                 let level = if is_gone { Level::Warning } else { Level::Error };
-                self.log.tell(level, "a stream of records broke off", fields);
+                self.log.shared.log(level, "a stream of records broke off", fields);
             }
         }
     }
@@ -375,13 +361,13 @@ impl Work {
     /// Runs one turn of a search; returns whether it waits for segments.
     fn search(&self, ticket: u64, mut search: Box<Search>) -> bool {
         match search.turn(&self.log) {
-            SearchTurn::Is(outcome) => {
+            Answer::Found(outcome) => {
                 self.tell(ticket, outcome.map(StreamAnswer::Offset));
                 false
             }
-            SearchTurn::GoesOn { waits } => {
+            turn => {
                 self.table().jobs.push_back(Job::Offset(ticket, search));
-                waits
+                matches!(turn, Answer::Waits)
             }
         }
     }

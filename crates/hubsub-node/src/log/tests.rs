@@ -112,7 +112,7 @@ impl TestLog {
             match self.news.recv_timeout(Duration::from_secs(30)).expect("it is told in time") {
                 Some(safe) if safe >= offset => return,
                 Some(_) => {}
-                None => panic!("the log failed: {:?}", self.log.reason()),
+                None => panic!("the log failed: {:?}", self.log.shared.reason()),
             }
         }
     }
@@ -129,7 +129,7 @@ fn what_was_told_to_be_safe_outlives_the_power() {
         }
         log.wait_for(round * 600);
         assert!(!log.log.is_behind());
-        let counters = log.log.counters();
+        let counters = &log.log.shared.counters;
         assert_eq!(counters.records.load(std::sync::atomic::Ordering::Relaxed), 600);
         disk = disk.crashed(|| false);
         log.log.stop();
@@ -156,15 +156,15 @@ fn a_full_disk_holds_records_until_it_has_room() {
     log.wait_for(first);
     disk.set_faults(Faults { free_bytes: Some(30_000), ..Faults::default() });
     let mut last = 0;
-    while log.log.state() == State::Open {
+    while log.log.shared.state() == State::Open {
         last = log.say(1, 5_000);
         std::thread::yield_now();
     }
-    assert_eq!(log.log.state(), State::Full);
-    assert!(log.log.reason().unwrap().contains("full"));
+    assert_eq!(log.log.shared.state(), State::Full);
+    assert!(log.log.shared.reason().unwrap().contains("full"));
     disk.set_faults(Faults::default());
     log.wait_for(last);
-    while log.log.state() != State::Open {
+    while log.log.shared.state() != State::Open {
         std::thread::yield_now();
     }
     log.log.stop();
@@ -182,18 +182,22 @@ fn a_file_that_cannot_be_opened_is_tried_again_and_ends_nothing() {
     log.wait_for(first);
     disk.set_faults(Faults { opens_fail: true, ..Faults::default() });
     let mut last = first;
-    while log.log.state() == State::Open {
+    while log.log.shared.state() == State::Open {
         if !log.log.is_behind() {
             last = log.say(1, 5_000);
         }
         std::thread::yield_now();
     }
-    assert_eq!(log.log.state(), State::Full);
-    assert!(log.log.reason().unwrap().contains("Too many open files"), "{:?}", log.log.reason());
-    assert!(log.log.counters().opens_failed.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    assert_eq!(log.log.shared.state(), State::Full);
+    assert!(
+        log.log.shared.reason().unwrap().contains("Too many open files"),
+        "{:?}",
+        log.log.shared.reason()
+    );
+    assert!(log.log.shared.counters.opens_failed.load(std::sync::atomic::Ordering::Relaxed) > 0);
     disk.set_faults(Faults::default());
     log.wait_for(last);
-    while log.log.state() != State::Open {
+    while log.log.shared.state() != State::Open {
         std::thread::yield_now();
     }
     log.log.stop();
@@ -234,12 +238,13 @@ fn with_the_room_that_it_asks_for_a_log_is_open_and_with_less_it_says_how_much()
     };
     until(&|| taken() == options.room_bytes());
     log.log.stop();
-    assert_eq!((log.log.state(), log.log.reason()), (State::Open, None));
+    assert_eq!((log.log.shared.state(), log.log.shared.reason()), (State::Open, None));
 
     let disk = SimDisk::default();
     let log = start_with_room(&disk, options, options.room_bytes() - else_bytes);
-    let says = |mib: u64| log.log.reason().is_some_and(|why| why.contains(&format!("has {mib} MiB free")));
-    until(&|| log.log.state() == State::Full && says(1));
+    let says =
+        |mib: u64| log.log.shared.reason().is_some_and(|why| why.contains(&format!("has {mib} MiB free")));
+    until(&|| log.log.shared.state() == State::Full && says(1));
     log.log.stop();
 }
 
@@ -252,12 +257,12 @@ fn a_failed_sync_is_told_and_nothing_is_safe_from_then_on() {
     disk.set_faults(Faults { fails_after: Some(0), ..Faults::default() });
     log.say(1, 10);
     assert_eq!(log.news.recv_timeout(Duration::from_secs(30)), Ok(None));
-    assert_eq!(log.log.state(), State::Failed);
+    assert_eq!(log.log.shared.state(), State::Failed);
     disk.set_faults(Faults::default());
     log.say(1, 2 << 20);
     assert!(log.log.pending_bytes() > 2 << 20 && !log.log.is_behind(), "nobody waits for what will not come");
     log.log.stop();
-    assert!(log.log.has_ended());
+    assert!(log.log.shared.has_ended());
     assert!(log.news.try_iter().all(|news| news.is_none()));
     assert!(!open(Arc::new(disk), 5, OPTIONS).unwrap().was_clean);
 }
@@ -304,7 +309,7 @@ fn a_thread_that_panics_is_a_log_that_has_failed() {
     let mut log = TestLog { log, news: news_of_none, hub, next: 1 };
     log.say(1, 10);
     news.recv_timeout(Duration::from_secs(30)).expect("it says that it has failed");
-    assert_eq!(log.log.state(), State::Failed);
+    assert_eq!(log.log.shared.state(), State::Failed);
     log.log.stop();
 }
 

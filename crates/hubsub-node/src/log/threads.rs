@@ -1,12 +1,11 @@
 //! A running log: its two threads, and what shards and readers do with it.
 
 use super::events::Event;
-use super::health::{Counters, State};
+use super::health::State;
 use super::intake::Intake;
 use super::journal;
 use super::segments::{self, Handover};
 use super::shared::{Listener, LogSettings, Shared};
-use super::turns::Turns;
 use crate::io::log_lines::Level;
 use crate::io::report::Report;
 use hubsub_log::storage::Storage;
@@ -17,7 +16,7 @@ use std::thread::{Builder, JoinHandle};
 
 /// A running log, shared by the shards and the control plane.
 pub struct Log {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     intake: Arc<Intake>,
     settings: LogSettings,
     /// Notifies the segment thread that its records are waited for.
@@ -80,7 +79,6 @@ impl Log {
         Ok((log, of_errands))
     }
 
-    /// Submits the batches of a shard's turn.
     pub fn submit(&self, batches: &mut Vec<Batch>) {
         self.intake.put(batches);
     }
@@ -92,48 +90,12 @@ impl Log {
 
     /// True if so much waits that publishers must wait. Never after a failure: the queue then stays, and new
     /// records are refused.
-    #[must_use]
     pub fn is_behind(&self) -> bool {
-        self.intake.bytes() > self.settings.pending_bytes_max && self.state() != State::Failed
+        self.intake.bytes() > self.settings.pending_bytes_max && self.shared.state() != State::Failed
     }
 
-    /// Bytes that wait for the disk.
-    #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.intake.bytes()
-    }
-
-    /// Whether it accepts records.
-    #[must_use]
-    pub fn state(&self) -> State {
-        self.shared.state()
-    }
-
-    /// Why it does not accept records, if known.
-    #[must_use]
-    pub fn reason(&self) -> Option<String> {
-        self.shared.reason()
-    }
-
-    /// True if segments get nothing more, so a record missing there stays missing.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.shared.has_ended()
-    }
-
-    /// Schedules disk reads between syncs.
-    pub(crate) fn turns(&self) -> Arc<Turns> {
-        Arc::clone(&self.shared.turns)
-    }
-
-    #[must_use]
-    pub fn counters(&self) -> &Counters {
-        &self.shared.counters
-    }
-
-    /// Logs a line for the operator.
-    pub fn tell(&self, level: Level, message: &'static str, fields: Vec<(&'static str, String)>) {
-        self.shared.log(level, message, fields);
     }
 
     /// Syncs all submitted records, if possible, and ends cleanly.
@@ -153,7 +115,6 @@ impl Log {
 struct Ends<S: Storage> {
     shared: Arc<Shared>,
     handover: Arc<Handover<S>>,
-    /// True for the segment thread.
     is_writer: bool,
 }
 

@@ -8,7 +8,6 @@ use crate::context::io::{Io, Timer};
 use hubsub_mqtt::{Event, Persistence, Session, Wait, put_event};
 use hubsub_types::ConnKey;
 
-/// The session data of a slot.
 pub(super) fn session_of(io: &mut Io, key: ConnKey) -> Option<&mut Session> {
     match io.conns.get_mut(key).and_then(|conn| conn.session.mqtt_mut()) {
         Some(client) => client.session.as_deref_mut(),
@@ -20,7 +19,6 @@ pub(super) fn persistence_of(io: &mut Io, key: ConnKey) -> Option<&mut Persisten
     session_of(io, key)?.persistence.as_deref_mut()
 }
 
-/// Schedules a session to be persisted in this turn.
 pub(super) fn schedule(io: &mut Io, key: ConnKey) {
     if persistence_of(io, key).is_some_and(|persistence| persistence.schedule()) {
         io.own.queue(Work::Record(key));
@@ -45,7 +43,6 @@ pub(super) fn request_snapshot_later(io: &mut Io, key: ConnKey) {
     }
 }
 
-/// The snapshot timer of a session has fired.
 pub fn snapshot_timer(ctx: &mut Ctx, key: ConnKey) {
     if persistence_of(&mut ctx.io, key).is_some_and(|persistence| persistence.snapshot_timer()) {
         request_snapshot(&mut ctx.io, key, None);

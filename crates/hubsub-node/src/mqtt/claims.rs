@@ -34,8 +34,9 @@ pub(super) fn claim(ctx: &mut Ctx, id: Box<str>, key: ConnKey, aim: Aim) -> bool
     is_granted
 }
 
-/// Keeps an id, of a slot of this shard, that was to go to another connection.
-pub(super) fn keep(ctx: &mut Ctx, id: Box<str>, key: ConnKey) {
+/// Keeps an id, of a slot of this shard, that was to go to another connection or has: another one may be called
+/// to its session now.
+pub fn keep(ctx: &mut Ctx, id: Box<str>, key: ConnKey) {
     let holder = here(ctx, key);
     match other_home(ctx, &id) {
         Some(home) => ctx.io.mailer.post(home, MqttMail::Keep(id, holder)),
@@ -43,7 +44,6 @@ pub(super) fn keep(ctx: &mut Ctx, id: Box<str>, key: ConnKey) {
     }
 }
 
-/// Releases an id that `holder` has.
 pub(super) fn release(ctx: &mut Ctx, id: Box<str>, holder: Holder) {
     match other_home(ctx, &id) {
         Some(home) => ctx.io.mailer.post(home, MqttMail::Release(id, holder)),
@@ -83,7 +83,6 @@ pub fn answered(ctx: &mut Ctx, asked: ClaimAsked, outcome: Result<u64, ErrorCode
     });
 }
 
-/// A message in the room of an id.
 pub fn heard(ctx: &mut Ctx, room: &[u8], content: &[u8]) {
     let word = std::str::from_utf8(content).ok().and_then(|text| text.parse::<Word>().ok());
     if let (Some(id), Some(word)) = (claim_id(room), word) {
@@ -150,7 +149,6 @@ fn other_home(ctx: &Ctx, id: &str) -> Option<ShardId> {
 }
 
 /// The shard of an id on a node with this many shards.
-#[must_use]
 pub fn home_of(id: &str, shards: u16) -> ShardId {
     inbox::shard_of(id.as_bytes(), shards)
 }

@@ -13,17 +13,14 @@ use hubsub_wire::mqtt::{ProtocolError, Reason, packet_bytes};
 /// A request number that no client uses.
 pub(super) const NOBODY: u32 = u32::MAX;
 
-/// The MQTT client of a connection.
 pub(super) fn client_ref(io: &Io, key: ConnKey) -> Option<&Client> {
     io.conns.get(key)?.session.mqtt()
 }
 
-/// The MQTT client of a connection.
 pub(super) fn client_mut(io: &mut Io, key: ConnKey) -> Option<&mut Client> {
     io.conns.get_mut(key)?.session.mqtt_mut()
 }
 
-/// The MQTT client in a connection slot.
 #[inline]
 pub(super) fn client_at(io: &mut Io, conn: u32) -> Option<&mut Client> {
     io.conns.at_mut(conn)?.session.mqtt_mut()
@@ -66,7 +63,6 @@ pub(super) fn with_client<R>(
     Some(acted)
 }
 
-/// The number of complete packets in these bytes.
 fn packets(mut bytes: &[u8]) -> u64 {
     let mut count = 0;
     while let Some(length) = packet_bytes(bytes) {
@@ -98,7 +94,6 @@ pub(super) fn update_plain(io: &mut Io, conn: u32) {
     }
 }
 
-/// Checks whether a client has been silent for too long.
 pub fn look_for_silence(ctx: &mut Ctx, key: ConnKey) {
     let io = &mut ctx.io;
     let now_ms = io.now.mono_ms;
@@ -135,7 +130,6 @@ pub fn end(ctx: &mut Ctx, key: ConnKey, fault: Fault) {
     io.close_soon(key);
 }
 
-/// Notifies an MQTT client that the node stops.
 pub fn notify_of_stop(io: &mut Io, key: ConnKey) {
     if is_open(io, key) {
         let fault = Fault::of(Reason::ServerShuttingDown);

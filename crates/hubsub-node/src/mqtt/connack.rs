@@ -1,7 +1,7 @@
 //! The end of a connect: CONNACK once the session has its subscriptions and its snapshot is written, or a
 //! refusal.
 
-use super::changes::request_snapshot;
+use super::changes::{request_snapshot, session_of};
 use super::client::{client_mut, end, is_open, update_plain, with_client};
 use super::missing_subscriptions::note_missing;
 use super::state::work::Work;
@@ -57,10 +57,9 @@ pub(super) fn followed(ctx: &mut Ctx, key: ConnKey, is_held: bool) {
     if store::reads_sessions(ctx) {
         // Here the session would lack the refused subscription. The next connect reads it from its rooms and
         // subscribes to all again.
-        let session = client_mut(&mut ctx.io, key).and_then(|client| client.session.as_mut());
-        session
-            .into_iter()
-            .for_each(|session| session.yields_to = Some(Box::new(Heir::Away { is_clean: false })));
+        if let Some(session) = session_of(&mut ctx.io, key) {
+            session.yields_to = Some(Box::new(Heir::Away { is_clean: false }));
+        }
     }
     refused(ctx, key, Reason::ServerUnavailable);
 }

@@ -20,7 +20,6 @@ pub(super) fn has_output(conn: &Conn) -> bool {
     conn.output.as_ref().is_some_and(|output| !output.queue.is_empty())
 }
 
-/// Delivers a record to an MQTT client.
 #[inline]
 pub fn deliver(io: &mut Io, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
     if deliver_plain(io, conn, via, record) {
@@ -63,8 +62,10 @@ fn deliver_full(io: &mut Io, conn: u32, via: Via<'_>, record: &RecordView<'_>) -
         io.metrics.mqtt_unsent_total.add(1);
         return Delivery::Taken;
     };
-    if record.retain {
-        note_live(io, conn, content.topic);
+    if record.retain
+        && let Some(reads) = client_at(io, conn).and_then(|client| client.reads.as_deref_mut())
+    {
+        reads.note(content.topic);
     }
     let Some(c) = io.conns.at(conn) else { return Delivery::Taken };
     let Some(client) = c.session.mqtt() else { return Delivery::Taken };
@@ -89,13 +90,6 @@ fn deliver_full(io: &mut Io, conn: u32, via: Via<'_>, record: &RecordView<'_>) -
         send(io, conn, &content, &grant, None, way, None);
     }
     Delivery::Taken
-}
-
-/// Notes a live message with RETAIN for a client with reads in progress.
-fn note_live(io: &mut Io, conn: u32, topic: &str) {
-    if let Some(reads) = client_at(io, conn).and_then(|client| client.reads.as_deref_mut()) {
-        reads.note(topic);
-    }
 }
 
 /// Queues a record for a session whose connection is closing.
@@ -186,7 +180,6 @@ pub fn wants_replay(conn: &Conn) -> bool {
     waiting_bytes(conn) < REPLAY_BELOW
 }
 
-/// Queued bytes of an MQTT client, approximately.
 fn waiting_bytes(conn: &Conn) -> usize {
     let pending = conn.session.mqtt().map_or(0, |client| client.pending.bytes());
     pending + conn.output.as_ref().map_or(0, |output| output.queue_bytes + output.turn_bytes)

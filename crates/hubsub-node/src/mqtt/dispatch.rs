@@ -48,7 +48,6 @@ pub fn work(ctx: &mut Ctx, work: Work) {
     }
 }
 
-/// Passes a broker answer to an MQTT client.
 pub fn answer(io: &mut Io, key: ConnKey, number: u32, answer: Answer) {
     match answer {
         Answer::HubEnds(ends) => io.states.mqtt.ends.push((key, (number, ends))),
@@ -68,7 +67,6 @@ pub fn answer(io: &mut Io, key: ConnKey, number: u32, answer: Answer) {
     }
 }
 
-/// Passes a broker answer to an offline session.
 pub fn answer_offline(io: &mut Io, key: ConnKey, number: u32, answer: Answer) {
     match answer {
         Answer::Published(outcome) => {

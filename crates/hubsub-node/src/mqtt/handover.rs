@@ -108,7 +108,7 @@ pub fn depart(ctx: &mut Ctx) -> Vec<(ShardId, Box<Traveller>)> {
 }
 
 /// Enters this shard, in the slot of its session if that still exists. Returns its key and its input,
-/// which the caller processes. If a client id is returned, the caller then calls [`handed_over`]; until
+/// which the caller processes. If a client id is returned, the caller then calls `handed_over`; until
 /// then no other connection is called to that session.
 pub fn arrive(ctx: &mut Ctx, traveller: Traveller) -> (ConnKey, Vec<u8>, Option<Box<str>>) {
     let Traveller { io, id, principal, kind, created_s, meter, input, from, client_id, to } = traveller;
@@ -128,9 +128,4 @@ pub fn arrive(ctx: &mut Ctx, traveller: Traveller) -> (ConnKey, Vec<u8>, Option<
     // The session keeps the id, or this connection claims it again.
     claims::release(ctx, client_id.clone(), from);
     (key, input, is_awaited.then_some(client_id))
-}
-
-/// A connection has taken over its session; another one may be called to it.
-pub fn handed_over(ctx: &mut Ctx, client_id: Box<str>, key: ConnKey) {
-    claims::keep(ctx, client_id, key);
 }

@@ -14,7 +14,6 @@ use hubsub_types::class::Membership;
 use hubsub_types::names::is_reserved;
 use hubsub_types::{ConnKey, Epoch, ErrorCode, Position, Qos, Seq};
 
-/// The prefix of presence filters.
 pub(super) const PRESENCE: &str = "$presence/";
 
 /// Subscribes a client to a room's presence; `request` is the number of its SUBSCRIBE filter, if any.

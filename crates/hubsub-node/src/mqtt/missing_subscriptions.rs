@@ -47,7 +47,6 @@ pub fn retry_missing(ctx: &mut Ctx) {
     }
 }
 
-/// The filters of an offline session.
 pub(super) fn filters_of(ctx: &Ctx, offline: &OfflineSession) -> Vec<Box<str>> {
     let cursors = offline.session.cursors.as_deref();
     // Cursors resume these when the client is back.

@@ -45,12 +45,12 @@ mod wills;
 mod written;
 
 pub use changes::snapshot_timer;
-pub use claims::{answered, heard, home_of, late, missed};
+pub use claims::{answered, heard, home_of, keep as handed_over, late, missed};
 pub use client::{end, look_for_silence, notify_of_stop};
 pub use delete_retry::retry_deletes;
 pub use deliver::{deliver, keep_for_session, note_gap, squeeze, wants_replay};
 pub use dispatch::{answer, answer_offline, receive, work};
-pub use handover::{arrive, depart, handed_over};
+pub use handover::{arrive, depart};
 pub use in_log::rebuild as sessions_in_log;
 pub use members::send_members;
 pub use missing_subscriptions::retry_missing;

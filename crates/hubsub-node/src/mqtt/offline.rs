@@ -26,7 +26,6 @@ pub(super) fn resume(io: &mut Io, key: ConnKey, client: &mut Client) -> bool {
     true
 }
 
-/// Delivers a record to an offline session.
 pub fn deliver_offline(io: &mut Io, conn: u32, via: Via<'_>, record: &RecordView<'_>) -> Delivery {
     let Some((key, offline)) = io.states.mqtt.sessions.at_mut(conn) else { return Delivery::Taken };
     // Online members share a group's records; an offline session queues them only if there is none.

@@ -66,7 +66,6 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, input: &[u8]) -> Option<usize> {
     }
 }
 
-/// True if a packet is a PUBLISH, by its first byte.
 fn is_publish(input: &[u8]) -> bool {
     input.first().is_some_and(|first| first >> 4 == 3)
 }
@@ -139,7 +138,6 @@ fn take(ctx: &mut Ctx, key: ConnKey, packet: Packet<'_>, whole: Option<Whole>) {
     }
 }
 
-/// The head of a long message has arrived.
 fn begin_long(
     ctx: &mut Ctx,
     key: ConnKey,
@@ -259,12 +257,8 @@ pub(super) fn answer_publish(io: &mut Io, key: ConnKey, number: u32, outcome: Re
     let is_closed = with_client(io, key, |client, out| client.published(number, outcome, out));
     if is_closed == Some(true) {
         let why = outcome.err().map_or("", ErrorCode::code);
-        io.log_conn(
-            Level::Info,
-            "mqtt client closed: no answer to its message",
-            key,
-            vec![("reason", why.to_owned())],
-        );
+        let fields = vec![("reason", why.to_owned())];
+        io.log_conn(Level::Info, "mqtt client closed: no answer to its message", key, fields);
         io.close_soon(key);
     }
 }

@@ -19,17 +19,13 @@ use hubsub_route::{
 use hubsub_types::{ConnKey, OnSlow};
 use hubsub_wire::mqtt::topic_name;
 
-/// Handles this turn's events.
 pub fn go_on(ctx: &mut Ctx) {
     go_on_paced(ctx);
     while !ctx.io.states.mqtt.retained.is_empty() {
         for (key, event) in std::mem::take(&mut ctx.io.states.mqtt.retained) {
             match event {
                 Retained::Due(filter) => begin(ctx, key, filter),
-                Retained::Came(number, answer) => {
-                    ctx.io.states.mqtt.rows_pace.came(number);
-                    came(ctx, key, number, answer);
-                }
+                Retained::Came(number, answer) => came(ctx, key, number, answer),
             }
         }
     }
@@ -55,6 +51,7 @@ fn begin(ctx: &mut Ctx, key: ConnKey, filter: Box<[u8]>) {
 }
 
 fn came(ctx: &mut Ctx, key: ConnKey, number: u32, answer: Answer) {
+    ctx.io.states.mqtt.rows_pace.came(number);
     if reads_of(&mut ctx.io, key).is_some_and(|reads| reads.answered(number)) {
         act(ctx, key, answer);
         read_on(ctx, key);
@@ -213,7 +210,6 @@ fn has_room_for_entries(io: &Io, key: ConnKey) -> bool {
     client.pending.is_empty() && conn.output.as_deref().is_none_or(has_room)
 }
 
-/// Sends a retained entry to a client.
 fn send_entry(io: &mut Io, key: ConnKey, filter: &[u8], row: &Record) {
     let now_us = io.now.wall_us;
     let Some(conn) = io.conns.get(key).filter(|conn| !conn.is_closing()) else { return };

@@ -63,7 +63,6 @@ fn leave(ctx: &mut Ctx, key: ConnKey, client: Client) {
     ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
 }
 
-/// Calls a connection to an offline session.
 pub(super) fn call(ctx: &mut Ctx, key: ConnKey, to: Holder) {
     let here = here(ctx, key);
     let Some(offline) = ctx.io.states.mqtt.sessions.get_mut(key) else { return };

@@ -28,7 +28,6 @@ fn is_wild(filter: &str) -> bool {
     filter.contains(['+', '#']) && shared(filter).is_none()
 }
 
-/// The cursors of an online or offline session.
 fn cursors(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Cursors> {
     session_of(&mut ctx.io, key)?.cursors.as_deref_mut()
 }
@@ -90,7 +89,6 @@ fn request_ends(ctx: &mut Ctx, key: ConnKey) {
     }
 }
 
-/// Handles the log ends received in this turn.
 pub fn learn_ends(ctx: &mut Ctx) {
     while !ctx.io.states.mqtt.ends.is_empty() {
         for (key, (number, ends)) in std::mem::take(&mut ctx.io.states.mqtt.ends) {
@@ -149,14 +147,12 @@ fn start_wildcards(ctx: &mut Ctx, key: ConnKey, ends: Result<Vec<(HubId, u64)>, 
     drop_unused_hub_cursors(ctx, key);
 }
 
-/// Reads each hub from the session's cursor on.
 fn read_hubs(ctx: &mut Ctx, key: ConnKey) {
     let Some(cursors) = cursors(ctx, key) else { return };
     let offsets: Vec<(HubId, u64)> = cursors.offsets().collect();
     ctx.broker.follow_hubs(key, HubsFrom::Offsets(&offsets), ctx.io.now, &mut ctx.io);
 }
 
-/// A client has unsubscribed from a filter.
 pub(super) fn unsubscribed(ctx: &mut Ctx, key: ConnKey, filter: &str) {
     let Some(cursors) = cursors(ctx, key) else { return };
     if is_wild(filter) {
@@ -166,15 +162,10 @@ pub(super) fn unsubscribed(ctx: &mut Ctx, key: ConnKey, filter: &str) {
     }
 }
 
-/// Removes the hub cursors of a session without wildcards.
 fn drop_unused_hub_cursors(ctx: &mut Ctx, key: ConnKey) {
     let Some(client) = client_mut(&mut ctx.io, key) else { return };
-    if client
-        .machine
-        .filters
-        .iter()
-        .any(|(filter, options, _)| is_wild(filter) && options.qos > Qos::AtMostOnce)
-    {
+    let needs = |filter: &str, qos: Qos| is_wild(filter) && qos > Qos::AtMostOnce;
+    if client.machine.filters.iter().any(|(filter, options, _)| needs(filter, options.qos)) {
         return;
     }
     let Some(cursors) = cursors(ctx, key) else { return };

@@ -1,6 +1,7 @@
 //! Lists sessions for operators, online and offline, sorted by client id, and ends one on request.
 
-use super::client::{client_mut, end};
+use super::changes::session_of;
+use super::client::end;
 use super::session;
 use crate::context::Ctx;
 use crate::io::questions::SessionInfo;
@@ -29,15 +30,8 @@ pub fn list_sessions(ctx: &Ctx, id: Option<&str>, after: Option<&str>, limit: us
 /// Ends the session of a client id if it is here; its client is disconnected and its will published. Returns
 /// the number ended.
 pub fn end_session(ctx: &mut Ctx, id: &str) -> u64 {
-    let offline: Vec<ConnKey> = ctx
-        .io
-        .states
-        .mqtt
-        .sessions
-        .iter()
-        .filter(|(_, offline)| &*offline.id == id)
-        .map(|(key, _)| key)
-        .collect();
+    let sessions = ctx.io.states.mqtt.sessions.iter().filter(|(_, offline)| &*offline.id == id);
+    let offline: Vec<ConnKey> = sessions.map(|(key, _)| key).collect();
     let is_its = |client: &Client| client.outlives() && client.machine.client_id() == id;
     let conns = ctx.io.conns.iter().filter(|(_, conn)| conn.session.mqtt().is_some_and(is_its));
     let connected: Vec<ConnKey> = conns.map(|(key, _)| key).collect();
@@ -45,9 +39,7 @@ pub fn end_session(ctx: &mut Ctx, id: &str) -> u64 {
         session::end(ctx, key);
     }
     for &key in &connected {
-        if let Some(client) = client_mut(&mut ctx.io, key)
-            && let Some(session) = &mut client.session
-        {
+        if let Some(session) = session_of(&mut ctx.io, key) {
             session.is_over = true;
         }
         end(ctx, key, Fault::of(Reason::AdministrativeAction));

@@ -120,7 +120,6 @@ pub fn found_in(store: &mut dyn SessionStore) -> io::Result<Vec<Found>> {
     }
 }
 
-/// The number of snapshots per page.
 const PAGE: usize = 1_000;
 
 /// True if sessions are persisted here: in a log, or in the session store of a lone node.

@@ -10,7 +10,7 @@ use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::mqtt::{Names, Reason, Rewind, rewind, shared};
 
 pub(super) fn subscribe(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str, qos: Qos) {
-    let (group, plain) = shared(filter).map_or((None, filter), |(group, filter)| (Some(group), filter));
+    let (group, plain) = parts(filter);
     let (from, plain) = rewind(plain).map_or((None, plain), |(from, plain)| (Some(from), plain));
     let is_strange =
         plain.starts_with(REWIND) || (matches!(from, Some(Rewind::Last(_))) && plain.contains(['+', '#']));
@@ -39,22 +39,18 @@ pub(super) fn subscribe(ctx: &mut Ctx, key: ConnKey, number: u32, filter: &str, 
     }
 }
 
-/// The outcome of several subscriptions.
 #[derive(Default)]
 pub(super) struct Asked {
     /// The number that will be confirmed or refused later.
     pub later: i64,
-    /// The reason for the last refusal.
     pub refused: Option<ErrorCode>,
 }
 
-/// Subscribes a slot to filters.
 pub(super) fn subscribe_all(ctx: &mut Ctx, key: ConnKey, filters: &[Box<str>]) -> Asked {
     let ticket = ticket(&ctx.io, key, NOBODY);
     let mut asked = Asked::default();
     for filter in filters {
-        let (group, filter) =
-            shared(filter).map_or((None, &**filter), |(group, filter)| (Some(group), filter));
+        let (group, filter) = parts(filter);
         match attach(ctx, ticket, key, (group, None, filter), None) {
             Outcome::Now(Ok(())) => {}
             Outcome::Now(Err(refused)) => {
@@ -122,8 +118,6 @@ pub(super) fn attach(
         };
         if let Some((number, qos)) = asks {
             session_cursors::request_topic(ctx, key, number, filter, qos);
-        }
-        if let Some((number, _)) = asks {
             members::subscribes(ctx, key, filter, Some(number));
         }
         let wish = Wish { topic, namespace: Namespace::Global, start };
@@ -144,7 +138,11 @@ pub(super) fn attach(
     }
 }
 
-/// The prefix of filters that start in the past.
+/// The group of a shared filter, and the filter without it.
+fn parts(filter: &str) -> (Option<&str>, &str) {
+    shared(filter).map_or((None, filter), |(group, filter)| (Some(group), filter))
+}
+
 const REWIND: &str = "$rewind/";
 
 /// The start time, in µs since 1970.

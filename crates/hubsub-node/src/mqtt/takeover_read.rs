@@ -42,19 +42,14 @@ pub(super) fn claim(ctx: &mut Ctx, id: Box<str>) {
 
 /// A claim was refused; returns whether it was for a takeover.
 pub(super) fn is_refused(ctx: &mut Ctx, key: ConnKey) -> bool {
-    let is_it = ctx.io.states.mqtt.readings.end_takeover(key).is_some();
-    if is_it {
-        ctx.io.conns.give_back(key);
-    }
-    is_it
+    let id = ctx.io.states.mqtt.readings.end_takeover(key);
+    id.map(|_| ctx.io.conns.give_back(key)).is_some()
 }
 
 /// The holder must release an id; returns whether that was a takeover in progress, which ends.
 pub(super) fn ends(ctx: &mut Ctx, key: ConnKey) -> bool {
     let id = ctx.io.states.mqtt.readings.end_takeover(key);
-    let is_it = id.is_some();
-    id.into_iter().for_each(|id| release(ctx, key, id));
-    is_it
+    id.map(|id| release(ctx, key, id)).is_some()
 }
 
 fn release(ctx: &mut Ctx, key: ConnKey, id: Box<str>) {
@@ -65,12 +60,9 @@ fn release(ctx: &mut Ctx, key: ConnKey, id: Box<str>) {
 /// A claim was granted; returns whether it was for a takeover, which continues.
 pub(super) fn begin_takeover(ctx: &mut Ctx, key: ConnKey) -> bool {
     let id = ctx.io.states.mqtt.readings.granted(key);
-    let is_it = id.is_some();
-    id.into_iter().for_each(|id| request_snapshot(ctx, key, &id));
-    is_it
+    id.map(|id| request_snapshot(ctx, key, &id)).is_some()
 }
 
-/// Reads the session of a connection's client id.
 pub(super) fn begin(ctx: &mut Ctx, key: ConnKey, id: Box<str>, is_clean: bool) {
     match is_clean && !is_recorded(ctx, key) {
         // Clean Start does not wait for the hub: it continues while that is unavailable.

@@ -11,7 +11,6 @@ use hubsub_route::{Outcome, Producer};
 use hubsub_types::{ConnKey, ErrorCode, ProducerId};
 use hubsub_wire::mqtt::Reason;
 
-/// Handles the outcome of a write.
 pub fn written(ctx: &mut Ctx, what: Written, outcome: Result<u64, ErrorCode>) {
     if outcome.is_err() {
         ctx.io.metrics.mqtt_session_unwritten_total.add(1);

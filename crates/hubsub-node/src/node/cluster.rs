@@ -6,8 +6,7 @@ use crate::context::mail::Mail;
 use crate::context::scatter_gather::GatherMail;
 use crate::control::routes::{ClassRow, HubRow, Routes};
 use crate::io::questions::Part;
-use crate::link::LeadMail;
-use crate::link::{Identity, LinkMail, Registered};
+use crate::link::{Identity, LeadMail, LinkMail, Registered};
 use crate::log::Openings;
 use crate::redis::state::{ClusterNode, NewRoster, Roster};
 use hubsub_types::{ClassTable, ErrorCode};
@@ -22,9 +21,7 @@ impl Node {
     pub fn set_cluster_nodes(&self, nodes: Vec<ClusterNode>) -> Result<(), String> {
         let roster = Roster::new(&self.info.name, nodes)?;
         let new = Arc::new(NewRoster::new(roster, self.inboxes.len()));
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Roster(Arc::clone(&new))]);
-        }
+        self.inboxes.send_all(|| Mail::Roster(Arc::clone(&new)));
         Ok(())
     }
 
@@ -33,19 +30,19 @@ impl Node {
         let identity = Arc::new(identity.checked());
         // Shards must join the cluster before links deliver anything.
         self.routes.begin(identity.incarnation);
-        self.tell_links(|| LinkMail::Begin(Arc::clone(&identity)));
+        self.inboxes.send_all(|| Mail::Link(LinkMail::Begin(Arc::clone(&identity))));
     }
 
     /// Sets all peers that may have links with this node. The same list again changes nothing.
     pub fn link_roster(&self, peers: Vec<Registered>) {
         let roster = self.peer_table.set_roster(peers);
         self.routes.roster(roster.iter().map(|peer| (&*peer.node, peer.incarnation)));
-        self.tell_links(|| LinkMail::Roster(Arc::clone(&roster)));
+        self.inboxes.send_all(|| Mail::Link(LinkMail::Roster(Arc::clone(&roster))));
     }
 
     /// Sets the version of the classes that this node announces.
     pub fn link_status(&self, classes: u64) {
-        self.tell_links(|| LinkMail::Status(classes));
+        self.inboxes.send_all(|| Mail::Link(LinkMail::Status(classes)));
     }
 
     /// Answers the client request of this number with a room's members: names and Redis addresses.
@@ -56,28 +53,22 @@ impl Node {
         }
     }
 
-    #[must_use]
     pub fn classes(&self) -> Arc<ClassTable> {
         self.classes.get()
     }
 
-    /// Sets all classes of the cluster, in order of precedence: see [`Routes::set_classes`].
-    ///
-    /// # Errors
-    /// Those of [`Routes::set_classes`].
+    /// Sets all classes of the cluster: see [`Routes::set_classes`], also for its errors.
     pub fn set_classes(&self, rows: Vec<ClassRow>) -> Result<(), String> {
         let is_set = self.routes.set_classes(rows);
         self.openings.iter().for_each(Openings::see_classes);
         is_set
     }
 
-    /// Sets all hubs of the cluster: see [`Routes::set_hubs`].
     pub fn set_hubs(&self, rows: Vec<HubRow>) {
         self.routes.set_hubs(rows);
         self.openings.iter().for_each(Openings::see_classes);
     }
 
-    #[must_use]
     pub fn routes(&self) -> &Routes {
         &self.routes
     }
@@ -92,14 +83,7 @@ impl Node {
         self.inboxes[0].send(&mut vec![Mail::Link(LinkMail::Ask(ticket, node.into(), body))]);
     }
 
-    /// Responds to a request of a peer's control plane.
     pub fn link_answer(&self, node: &str, id: u64, body: Vec<u8>) {
         self.inboxes[0].send(&mut vec![Mail::Link(LinkMail::Answer(node.into(), id, body))]);
-    }
-
-    fn tell_links(&self, mail: impl Fn() -> LinkMail) {
-        for inbox in self.inboxes.iter() {
-            inbox.send(&mut vec![Mail::Link(mail())]);
-        }
     }
 }

@@ -10,8 +10,7 @@ use crate::io::inbox::{Inboxes, Mailer};
 use crate::io::listener::{self, Listener, ListenerKind};
 use crate::io::log_lines::Level;
 use crate::io::node_info::NodeInfo;
-use crate::shard::HOOKS;
-use crate::shard::Shard;
+use crate::shard::{HOOKS, Shard};
 use hubsub_route::{Broker, Now, Settings};
 use mio::Poll;
 use mio::net::TcpListener;
@@ -44,7 +43,6 @@ pub(super) fn bind(
     Ok(bound)
 }
 
-/// The body of a shard's thread.
 pub(super) fn run_shard(
     settings: Settings,
     ends: Handles,
@@ -69,11 +67,8 @@ pub(super) fn run_shard(
             text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic").to_owned()
         }
     };
-    control.log(
-        Level::Error,
-        "shard failed",
-        vec![("shard", shard.0.to_string()), ("reason", reason.clone())],
-    );
+    let fields = vec![("shard", shard.0.to_string()), ("reason", reason.clone())];
+    control.log(Level::Error, "shard failed", fields);
     control.tell(Event::Stopped(shard.0, Some(reason)));
 }
 

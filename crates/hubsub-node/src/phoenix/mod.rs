@@ -7,7 +7,6 @@
 //! slow client waits in its queue.
 //!
 //! - [`channels`]: joins, leaves and pushes, with their effects
-//! - [`frames`]: encoding of messages to browsers
 //!
 //! Invariant: messages are handled whole and in order; while its topic is joining, a message waits and the
 //! socket is not read.
@@ -143,7 +142,6 @@ pub fn heard(io: &mut Io, key: ConnKey) {
     }
 }
 
-/// Decodes and executes a message.
 fn take(ctx: &mut Ctx, key: ConnKey, kind: Kind, bytes: &[u8]) {
     let limits = PushLimits { topic_bytes_max: ctx.io.limits.topic_bytes_max as usize };
     let rules = Rc::clone(&ctx.io.states.phoenix.rules);

@@ -1,15 +1,7 @@
 //! Long polls of browsers ([docs/protocol/phoenix.md], "Long poll"). A session is a browser's connection
 //! without a socket: its output waits in its [`Polled`] until a request fetches it, and the lines of a
-//! request are its input.
-//!
-//! ```text
-//!  the shard of the request                 the shard of the session
-//! │ ── Ask: GET or POST ────────────────► │  waits for output, or until its lines are read
-//!      │ ◄─ Answer ─────────────────────────── │
-//! ```
-//!
-//! A session lives on the shard that got its first request; its token contains the shard. Later requests may
-//! arrive at connections of any shard.
+//! request are its input. It lives on the shard of its first request, which its token names. Later requests may
+//! arrive at any shard, which sends `Ask` there and gets `Answer` when there is output, or its lines are read.
 //!
 //! Invariants:
 //!
@@ -74,13 +66,11 @@ pub(crate) fn request(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>, body: 
     }
 }
 
-/// Refuses a request whose body is too long.
 pub(crate) fn refuse_long(ctx: &mut Ctx, key: ConnKey, request: &Request<'_>) {
     let (shard, origin) = (ctx.io.shard, request.origin.map(Into::into));
     refuse(ctx, &Asker { shard, conn: key, origin, is_last: true }, PollStatus::TooLong);
 }
 
-/// Answers a CORS preflight request.
 fn allow(io: &mut Io, key: ConnKey, request: &Request<'_>) {
     let fields = format!(
         "{}Access-Control-Allow-Methods: GET, POST\r\n\

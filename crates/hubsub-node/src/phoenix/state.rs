@@ -7,7 +7,6 @@ use hubsub_wire::phoenix::{PollToken, Rules, Socket};
 use hubsub_wire::websocket::{Decoder, Kind};
 use std::rc::Rc;
 
-/// The state of a browser's connection.
 pub struct Client {
     pub(super) socket: Socket,
     pub(super) decoder: Decoder,
@@ -17,49 +16,38 @@ pub struct Client {
     pub(super) waiting: Option<Kind>,
     /// Whether no join was answered since the message began to wait.
     pub(super) is_early: bool,
-    /// Whether the reason for closing it was sent.
     pub was_told: bool,
 }
 
 impl Client {
     /// Whether the socket must not be read: a message waits for the result of a join.
     #[inline]
-    #[must_use]
     pub fn waits(&self) -> bool {
         self.waiting.is_some() && self.is_early
     }
 
-    /// Memory of an incomplete or waiting message, in bytes.
-    #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         self.message.capacity()
     }
 
-    /// Drops an incomplete or waiting message.
     pub fn drop_unfinished(&mut self) {
         (self.message, self.waiting) = (Vec::new(), None);
     }
 }
 
-/// The state of Phoenix on a shard, apart from its connections.
 pub struct State {
-    /// Number of accepted browsers.
     pub clients: usize,
-    /// Number of long-poll sessions.
     pub polled_clients: usize,
-    /// Rules for all browsers.
     pub rules: Rc<Rules>,
 }
 
 impl State {
-    #[must_use]
     pub fn new(info: &NodeInfo, limits: &Limits) -> State {
         State { clients: 0, polled_clients: 0, rules: rules(info, limits) }
     }
 }
 
 /// The rules for all browsers of a node, from its configuration.
-#[must_use]
 pub fn rules(info: &NodeInfo, limits: &Limits) -> Rc<Rules> {
     Rc::new(Rules {
         topics: info.phoenix_topics.clone(),
@@ -69,16 +57,13 @@ pub fn rules(info: &NodeInfo, limits: &Limits) -> Rc<Rules> {
     })
 }
 
-/// A request to a session.
 #[derive(Debug)]
 pub enum What {
-    /// Fetch the pending output.
     Get,
     /// Take these frames of the client as input.
     Post(Vec<u8>),
 }
 
-/// Mail about long polls.
 #[derive(Debug)]
 pub enum PollMail {
     /// A request, to the session's shard.
@@ -88,8 +73,6 @@ pub enum PollMail {
 }
 
 impl PollMail {
-    /// Bytes that count against the mailbox limit.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let bytes = match self {
             PollMail::Ask(_, _, What::Post(bytes)) | PollMail::Answer(_, bytes, _) => bytes.len(),

@@ -11,6 +11,7 @@ use crate::io::questions::Shown;
 use hubsub_route::presence::Member;
 use hubsub_route::{CloseReason, Sink};
 use hubsub_types::class::Membership;
+use hubsub_types::shared::Shared;
 use hubsub_types::{ConnKey, ErrorCode};
 use hubsub_wire::phoenix::Version;
 use std::sync::Arc;
@@ -57,7 +58,6 @@ fn fits(ctx: &Ctx, (key, meta): &Who) -> Result<(), ErrorCode> {
     if fits { Ok(()) } else { Err(ErrorCode::MemberLength) }
 }
 
-/// The join is confirmed: the member is added, and a watcher gets the member list.
 pub fn joined(ctx: &mut Ctx, key: ConnKey, number: u64) {
     let Some(seat) = ctx.io.states.presence.edge.join(key, number) else { return };
     let (topic, room, watches) = (seat.topic.clone(), seat.room.clone(), seat.watches);
@@ -80,21 +80,18 @@ pub fn joined(ctx: &mut Ctx, key: ConnKey, number: u64) {
     }
 }
 
-/// The join was refused, or the seat is left.
 pub fn refused(ctx: &mut Ctx, key: ConnKey, number: u64) {
     if let Some(seat) = ctx.io.states.presence.edge.take(key, number) {
         vacate(ctx, number, seat);
     }
 }
 
-/// A connection leaves a topic.
 pub fn left(ctx: &mut Ctx, key: ConnKey, topic: &str) {
     if let Some(number) = ctx.io.states.presence.edge.seat_of(key, topic) {
         refused(ctx, key, number);
     }
 }
 
-/// A connection has ended.
 pub fn ends(ctx: &mut Ctx, key: ConnKey) {
     for number in ctx.io.states.presence.edge.seats_of(key) {
         refused(ctx, key, number);
@@ -128,10 +125,6 @@ fn vacate(ctx: &mut Ctx, number: u64, seat: Seat) {
     tell_home(ctx, &room, PresenceMail::Unwatch(room.clone(), shard, number));
 }
 
-/// Replaces a member's metadata.
-///
-/// # Errors
-/// If it is no member, or the metadata is too long.
 pub fn update(ctx: &mut Ctx, key: ConnKey, topic: &str, meta: &str) -> Result<(), Refusal> {
     let edge = &mut ctx.io.states.presence.edge;
     let Some(number) = edge.seat_of(key, topic) else { return Err(Refusal::NoMember) };
@@ -168,20 +161,8 @@ pub fn show(ctx: &mut Ctx, room: &Arc<[u8]>, seat: u64, shown: &Arc<Shown>) {
     if !Arc::ptr_eq(&list.0, shown) {
         *list = (Arc::clone(shown), Forms::default());
     }
-    match reads {
-        Reads::Page(version) => {
-            let frames = list.1.frames(version, &topic, |version, topic| shown.frames(version, topic));
-            ctx.io.push_shared(conn, &frames);
-        }
-        Reads::Device => {
-            let json = list.1.json(|| shown.json());
-            (ctx.hooks.send_members)(&mut ctx.io, conn, &topic, &json, true);
-        }
-    }
-    // Many connections may have waited for a long list.
-    if ctx.io.turn_bytes() > TURN_BYTES {
-        ctx.flush();
-    }
+    let encoded = reads.encoded(&mut list.1, &topic, &**shown);
+    reads.send(ctx, conn, &topic, &encoded, true);
 }
 
 /// Sends a change to all seats of a room that have the member list.
@@ -198,18 +179,8 @@ pub fn tell(ctx: &mut Ctx, room: &[u8], told: &Told) {
             ctx.io.close(conn.index, CloseReason::OutputLimit);
             continue;
         }
-        match reads {
-            Reads::Page(version) => {
-                let frames = forms.frames(version, &topic, |version, topic| told.frames(version, topic));
-                ctx.io.push_shared(conn, &frames);
-            }
-            Reads::Device => {
-                (ctx.hooks.send_members)(&mut ctx.io, conn, &topic, &forms.json(|| told.json()), false)
-            }
-        }
-        if ctx.io.turn_bytes() > TURN_BYTES {
-            ctx.flush();
-        }
+        let encoded = reads.encoded(&mut forms, &topic, told);
+        reads.send(ctx, conn, &topic, &encoded, false);
     }
 }
 
@@ -219,6 +190,28 @@ enum Reads {
     Page(Version),
     /// Messages of `$presence/ROOM`, for MQTT clients.
     Device,
+}
+
+impl Reads {
+    fn encoded(&self, forms: &mut Forms, topic: &Arc<str>, what: &impl Tells) -> Shared {
+        match *self {
+            Reads::Page(version) => {
+                forms.frames(version, topic, |version, topic| what.frames(version, topic))
+            }
+            Reads::Device => forms.json(|| what.json()),
+        }
+    }
+
+    fn send(&self, ctx: &mut Ctx, conn: ConnKey, topic: &str, encoded: &Shared, is_state: bool) {
+        match self {
+            Reads::Page(_) => ctx.io.push_shared(conn, encoded),
+            Reads::Device => (ctx.hooks.send_members)(&mut ctx.io, conn, topic, encoded, is_state),
+        }
+        // Many connections may have waited for a long list.
+        if ctx.io.turn_bytes() > TURN_BYTES {
+            ctx.flush();
+        }
+    }
 }
 
 fn reads(ctx: &Ctx, conn: ConnKey) -> Option<Reads> {

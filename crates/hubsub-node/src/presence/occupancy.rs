@@ -28,7 +28,6 @@ use std::sync::Arc;
 /// The number of node rooms for occupancy.
 const BUCKETS: u16 = 16;
 
-/// The prefix of record topics, followed by the room.
 const RECORDS: &[u8] = b"$stats/room/";
 
 /// The suffix of record topics.
@@ -42,7 +41,6 @@ fn bucket_of(room: &[u8]) -> Vec<u8> {
     bucket(shard_of(room, BUCKETS).0)
 }
 
-/// Sends this turn's changes to the shards of the rooms' buckets.
 pub fn tell_changed(ctx: &mut Ctx) {
     if !ctx.broker.occupancy.has_changed() {
         return;
@@ -55,7 +53,6 @@ pub fn tell_changed(ctx: &mut Ctx) {
     }
 }
 
-/// Updates a shard's part of a room.
 pub(super) fn occupied(ctx: &mut Ctx, room: &Arc<[u8]>, shard: ShardId, counts: Counts) {
     let Occupancies { own, last, .. } = &mut ctx.io.states.presence.occupancies;
     let part = own.entry(Arc::clone(room)).or_default();
@@ -101,7 +98,6 @@ pub(super) fn ready(ctx: &mut Ctx, bucket: &[u8]) {
     changed(ctx, &Diff { joins: parts, ..Diff::default() });
 }
 
-/// Parts of nodes have changed.
 pub(super) fn changed(ctx: &mut Ctx, diff: &Diff) {
     // Joins first: otherwise the room would be empty between an old part and its replacement.
     for (run, member) in &diff.joins {
@@ -117,17 +113,14 @@ pub(super) fn changed(ctx: &mut Ctx, diff: &Diff) {
     }
 }
 
-/// A timer of a room has fired.
 pub fn tick(ctx: &mut Ctx, room: &[u8]) {
     act(ctx, |telling, now, actions| telling.tick(room, now, actions));
 }
 
-/// The outcome of a record's publish.
 pub fn told(ctx: &mut Ctx, room: &[u8], is_told: bool) {
     act(ctx, |telling, now, actions| telling.told(room, is_told, now, actions));
 }
 
-/// Runs each second: watches the buckets if any class has occupancy records, and forgets old state.
 pub fn look_after(ctx: &mut Ctx) {
     ctx.broker.expire_publishers(ctx.io.now);
     let now_ms = ctx.io.now.mono_ms;

@@ -15,7 +15,6 @@ use crate::context::io::Timer;
 use hubsub_types::ErrorCode;
 use hubsub_wire::phoenix::{reference_text, write_text};
 
-/// The prefix of record topics.
 const ROOMS: &[u8] = b"$stats/presence/";
 
 /// The retry delay of a refused record, in ms.
@@ -44,7 +43,6 @@ pub fn record(ctx: &mut Ctx, room: &[u8], kind: &str, (reference, key): (u64, &s
     follow(ctx, reference, next);
 }
 
-/// Publishes a member's waiting record.
 pub fn record_again(ctx: &mut Ctx, reference: u64) {
     if let Some(Unsaid { topic, payload, .. }) =
         ctx.io.states.presence.records.unsaid.get(&reference).cloned()
@@ -53,7 +51,6 @@ pub fn record_again(ctx: &mut Ctx, reference: u64) {
     }
 }
 
-/// The outcome of that publish.
 pub fn recorded(ctx: &mut Ctx, reference: u64, outcome: Result<u64, ErrorCode>) {
     let next = ctx.io.states.presence.records.said(reference, outcome);
     follow(ctx, reference, next);

@@ -19,13 +19,10 @@ pub const BUCKET: &[u8] = b"$occupancy/";
 /// How long a query waits for a room whose members are unknown, in ms.
 const QUESTION_MS: u64 = 5_000;
 
-/// True if a room of members is one of the buckets.
 fn is_bucket(room: &[u8]) -> bool {
     room.starts_with(BUCKET)
 }
 
-/// The room of a node room.
-#[must_use]
 pub fn room_of(topic: &[u8]) -> Option<&[u8]> {
     topic.strip_prefix(ROOMS)
 }
@@ -39,7 +36,6 @@ pub fn room_bytes_max(topic_bytes_max: u64) -> usize {
     (topic_bytes_max as usize).saturating_sub(ROOMS.len())
 }
 
-/// Sends a message to a shard.
 pub fn tell(ctx: &mut Ctx, shard: ShardId, mail: PresenceMail) {
     if shard == ctx.io.shard {
         deliver_later(ctx, Out::Mail(mail));
@@ -58,23 +54,19 @@ fn deliver_later(ctx: &mut Ctx, out: Out) {
 }
 
 /// The shard of this node to which a room's members belong.
-#[must_use]
 pub fn home_of(ctx: &Ctx, room: &[u8]) -> ShardId {
     shard_of(room, ctx.io.mailer.shards())
 }
 
-/// A node's message in a node room.
 pub fn heard(ctx: &mut Ctx, room: &[u8], said: &[u8]) {
     ctx.io.metrics.presence_messages_total.add(1);
     event(ctx, |p, now, actions| p.heard(room, said, now, actions));
 }
 
-/// Messages in a node room may have been missed.
 pub fn missed(ctx: &mut Ctx, room: &[u8]) {
     event(ctx, |p, now, actions| p.missed(room, now, actions));
 }
 
-/// A timer of a room has fired.
 pub fn tick(ctx: &mut Ctx, room: &[u8]) {
     event(ctx, |p, now, actions| p.tick(room, now, actions));
     let now_ms = ctx.io.now.mono_ms;
@@ -119,12 +111,12 @@ pub fn watch(ctx: &mut Ctx, room: &Arc<[u8]>, shard: ShardId, seat: u64) {
     *audience.shards.entry(shard).or_default() += 1;
     let shown = shown_now(ctx, room);
     let audience = ctx.io.states.presence.audiences.entry(room.clone()).or_default();
-    match &shown {
-        Some(shown) => audience.had_more = has_more(shown),
+    match shown {
+        Some(shown) => {
+            audience.had_more = has_more(&shown);
+            tell(ctx, shard, PresenceMail::Shown(room.clone(), seat, shown));
+        }
         None => audience.waiting.push(Waiting::Seat(shard, seat)),
-    }
-    if let Some(shown) = shown {
-        tell(ctx, shard, PresenceMail::Shown(room.clone(), seat, shown));
     }
     event(ctx, |p, now, actions| p.watch(room, now, actions));
 }

@@ -18,7 +18,6 @@ pub trait Tells {
     /// The frames for a Phoenix client of that topic.
     fn frames(&self, version: Version, topic: &str) -> Vec<u8>;
 
-    /// The JSON for an MQTT client.
     fn json(&self) -> Vec<u8>;
 }
 

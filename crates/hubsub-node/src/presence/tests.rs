@@ -106,6 +106,6 @@ fn a_connection_has_seats_in_as_many_topics_as_it_may_and_finds_each() {
     }
     assert_eq!(ctx.io.states.presence.edge.watched_by(conn), topics as usize / 2);
     ends(ctx, conn);
-    assert_eq!((ctx.io.states.presence.edge.watched_by(conn), ctx.io.states.presence.edge.members()), (0, 0));
+    assert_eq!((ctx.io.states.presence.edge.watched_by(conn), ctx.io.states.presence.edge.members), (0, 0));
     assert_eq!(ctx.io.states.presence.edge.seat_of(conn, &name(topics - 1)), None);
 }

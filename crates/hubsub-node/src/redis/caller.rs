@@ -3,19 +3,20 @@
 
 use super::args::{Args, is};
 use super::reply::{SYNTAX, error, ok, quoting};
-use super::table::Command;
+use super::table::{ADMIN, Command};
 use crate::context::Ctx;
 use crate::context::conn::{Conn, Flags, Transaction};
 use crate::io::access::Action;
 use crate::io::listener::ListenerKind;
+use crate::io::output::Pending;
+use hubsub_route::Outcome;
 use hubsub_types::{ConnKey, ErrorCode};
+use hubsub_wire::resp::Proto;
 
-/// True if it came through the cluster listener.
 pub fn is_of_cluster(ctx: &Ctx, key: ConnKey) -> bool {
     ctx.io.conns.get(key).is_some_and(|conn| conn.kind == ListenerKind::RedisCluster)
 }
 
-/// True if it has subscriptions of any kind.
 pub fn is_subscribed(ctx: &Ctx, key: ConnKey) -> bool {
     let (topics, patterns, shard) = ctx.broker.counts(key);
     topics + patterns + shard > 0
@@ -24,7 +25,7 @@ pub fn is_subscribed(ctx: &Ctx, key: ConnKey) -> bool {
 /// Why a command that administers the node is not permitted; none if it is. Publishing and subscribing are
 /// checked where the topics are known.
 pub fn refused_to_administer(ctx: &Ctx, key: ConnKey, command: &Command) -> Option<String> {
-    if !command.is_admin() {
+    if !command.has(ADMIN) {
         return None;
     }
     let principal = ctx.io.conns.get(key)?.principal;
@@ -42,6 +43,31 @@ pub fn allowed_to_subscribe(ctx: &mut Ctx, key: ConnKey, topic: &[u8]) -> bool {
     allowed
 }
 
+/// Confirms a subscription with what `write` writes, now or in its place among the replies.
+pub fn confirm<T>(
+    ctx: &mut Ctx,
+    key: ConnKey,
+    outcome: Outcome<Result<T, ErrorCode>>,
+    write: impl Fn(&mut Vec<u8>, Proto),
+) {
+    match outcome {
+        Outcome::Now(Ok(_)) => ctx.io.push(key, write),
+        Outcome::Now(Err(refused)) => refuse_subscription(ctx, key, refused),
+        Outcome::Later => {
+            let Some(proto) = ctx.io.conns.get(key).map(|c| c.session.proto()) else { return };
+            let mut frame = Vec::new();
+            write(&mut frame, proto);
+            ctx.io.wait(key, Pending::Confirm(frame));
+        }
+    }
+}
+
+/// Replies an error and counts the refusal.
+pub fn refuse_subscription(ctx: &mut Ctx, key: ConnKey, refused: ErrorCode) {
+    ctx.count_refusal(false);
+    error(ctx, key, &*refused.resp_line());
+}
+
 /// True if a client may read a topic's records; otherwise an error is sent.
 pub fn allowed_to_read(ctx: &mut Ctx, key: ConnKey, topic: &[u8]) -> bool {
     let Some(conn) = ctx.io.conns.get(key) else { return false };
@@ -52,7 +78,8 @@ pub fn allowed_to_read(ctx: &mut Ctx, key: ConnKey, topic: &[u8]) -> bool {
     allowed
 }
 
-/// Sets a flag to ON or OFF.
+/// `CLIENT NO-EVICT|NO-TOUCH ON|OFF`, which only `CLIENT LIST` and `CLIENT INFO` show, and `HUBSUB POSITIONS
+/// ON|OFF`, whether messages carry their positions: sets a flag.
 pub fn switch(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, flag: Flags) {
     let on = is(args[2], "on");
     if !on && !is(args[2], "off") {
@@ -64,7 +91,6 @@ pub fn switch(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, flag: Flags) {
     ok(ctx, key);
 }
 
-/// Removes a transaction without executing it.
 pub fn take_transaction(ctx: &mut Ctx, key: ConnKey) -> Option<Transaction> {
     let transaction = ctx.io.conns.get_mut(key)?.extra.as_mut()?.transaction.take()?;
     ctx.io.input_bytes -= transaction.bytes;
@@ -75,7 +101,6 @@ pub fn take_transaction(ctx: &mut Ctx, key: ConnKey) -> Option<Transaction> {
 /// history contain the first, and CLIENT LIST returns all of them. Redis has no limit.
 pub const NAME_BYTES_MAX: usize = hubsub_route::PUBLISHER_BYTES_MAX;
 
-/// The error for names with blanks.
 const BLANKS: &str = " cannot contain spaces, newlines or special characters.";
 
 /// Checks a client's name, or part of a library's.

@@ -1,7 +1,7 @@
 //! COMMAND: describes the commands of the table.
 
 use super::args::{Args, is};
-use super::reply::{SYNTAX, error};
+use super::reply::{SYNTAX, error, texts};
 use super::table::{Command, Lookup, Table};
 use crate::context::Ctx;
 use hubsub_types::ConnKey;
@@ -148,7 +148,6 @@ fn write_words(out: &mut Vec<u8>, proto: Proto, words: &[&str]) {
 
 /// Writes the specification of keys from the first argument to the one at `last`, relative to the first.
 fn write_keys(out: &mut Vec<u8>, proto: Proto, last: i64, used: &str) {
-    let texts = |out: &mut Vec<u8>, texts: &[&str]| texts.iter().for_each(|t| resp::bulk(out, t.as_bytes()));
     resp::map_header(out, proto, 3);
     texts(out, &["flags"]);
     write_words(out, proto, &[used]);
@@ -172,10 +171,7 @@ fn write_docs(out: &mut Vec<u8>, proto: Proto, table: &Table, command: &Command)
     let subcommands = table.subcommands(command).count();
     resp::bulk(out, command.name.as_bytes());
     resp::map_header(out, proto, 3 + usize::from(subcommands > 0));
-    for (name, text) in [("summary", command.summary), ("since", command.since), ("group", command.group)] {
-        resp::bulk(out, name.as_bytes());
-        resp::bulk(out, text.as_bytes());
-    }
+    texts(out, &["summary", command.summary, "since", command.since, "group", command.group]);
     if subcommands > 0 {
         resp::bulk(out, b"subcommands");
         resp::map_header(out, proto, subcommands);

@@ -2,7 +2,10 @@
 
 use super::client::{self, kill, list};
 use super::table::*;
-use super::{cluster, command, config, connection, hubsub, info, pubsub, reply, server, transaction};
+use super::{caller, cluster, command, config, connection, hubsub, info, pubsub, reply, server, transaction};
+use crate::context::conn::Flags;
+use hubsub_route::Namespace;
+use hubsub_wire::resp::Subscription;
 
 macro_rules! commands {
     ($($name:literal $arity:literal $flags:expr, $group:literal $since:literal $summary:literal, $run:expr;)+) => {
@@ -29,8 +32,8 @@ commands! {
     "client|info" 2 OF_CLIENT, "connection" "6.2.0" "Describes this connection.", list::info;
     "client|kill" -3 OF_ADMIN | CONNECTION, "connection" "2.4.0" "Closes connections.", kill::kill;
     "client|list" -2 OF_ADMIN | CONNECTION, "connection" "2.4.0" "Describes connections.", list::list;
-    "client|no-evict" 3 OF_ADMIN | CONNECTION, "connection" "7.0.0" "Sets a mark; nobody is evicted.", client::no_evict;
-    "client|no-touch" 3 OF_CLIENT, "connection" "7.2.0" "Sets a mark; there are no keys to touch.", client::no_touch;
+    "client|no-evict" 3 OF_ADMIN | CONNECTION, "connection" "7.0.0" "Sets a mark; nobody is evicted.", |c, key, args| caller::switch(c, key, args, Flags::NO_EVICT);
+    "client|no-touch" 3 OF_CLIENT, "connection" "7.2.0" "Sets a mark; there are no keys to touch.", |c, key, args| caller::switch(c, key, args, Flags::NO_TOUCH);
     "client|reply" 3 OF_CLIENT, "connection" "3.2.0" "Turns replies off and on.", client::reply;
     "client|setinfo" 4 OF_CLIENT, "connection" "7.2.0" "Tells which library the client uses.", client::setinfo;
     "client|setname" 3 OF_CLIENT, "connection" "2.6.9" "Names this connection.", client::setname;
@@ -74,34 +77,34 @@ commands! {
     "hubsub|help" 2 SAFE | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "What HUBSUB can do.", |c, key, _| reply::help(c, key, "HUBSUB", hubsub::HELP);
     "hubsub|history" -3 SAFE | PUBSUB | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "Records that a room keeps.", hubsub::history;
     "hubsub|locate" 3 SAFE | PUBSUB | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "The nodes that serve a room.", hubsub::locate;
-    "hubsub|positions" 3 SUBSCRIBES, "pubsub" "0.1.0" "Adds positions to messages.", hubsub::positions;
+    "hubsub|positions" 3 SUBSCRIBES, "pubsub" "0.1.0" "Adds positions to messages.", |c, key, args| caller::switch(c, key, args, Flags::POSITIONS);
     "hubsub|presence" 3 SAFE | PUBSUB | WHILE_SUBSCRIBED, "pubsub" "0.1.0" "Who is in a room.", hubsub::presence;
     "hubsub|subscribe" -5 SUBSCRIBES, "pubsub" "0.1.0" "Subscribes from a place in the past, or as a consumer.", hubsub::subscribe;
     "info" -1 SAFE | DANGEROUS, "server" "1.0.0" "Describes the server.", info::info;
     "multi" 1 OF_TRANSACTION | NOT_QUEUED, "transactions" "1.2.0" "Queues the commands that follow.", transaction::multi;
     "ping" -1 FAST | CONNECTION | WHILE_SUBSCRIBED, "connection" "1.0.0" "Answers.", connection::ping;
     "psubscribe" -2 SUBSCRIBES, "pubsub" "2.0.0" "Subscribes to patterns.", pubsub::psubscribe;
-    "publish" 3 PUBLISHES, "pubsub" "2.0.0" "Publishes to a topic.", pubsub::publish;
+    "publish" 3 PUBLISHES, "pubsub" "2.0.0" "Publishes to a topic.", |c, key, args| pubsub::publish(c, key, args, Namespace::Global);
     "pubsub" -2 CONTAINER, "pubsub" "2.8.0" "Who subscribes to what.", server::container;
-    "pubsub|channels" -2 SAFE | PUBSUB, "pubsub" "2.8.0" "Topics with subscribers.", pubsub::channels;
+    "pubsub|channels" -2 SAFE | PUBSUB, "pubsub" "2.8.0" "Topics with subscribers.", |c, key, args| pubsub::channels(c, key, args, Namespace::Global);
     "pubsub|help" 2 SAFE, "pubsub" "6.2.0" "What PUBSUB can do.", |c, key, _| reply::help(c, key, "PUBSUB", pubsub::HELP);
     "pubsub|numpat" 2 SAFE | PUBSUB, "pubsub" "2.8.0" "The number of patterns.", pubsub::numpat;
-    "pubsub|numsub" -2 SAFE | PUBSUB, "pubsub" "2.8.0" "The number of each topic's subscribers.", pubsub::numsub;
-    "pubsub|shardchannels" -2 SAFE | PUBSUB, "pubsub" "7.0.0" "Shard channels with subscribers.", pubsub::shardchannels;
-    "pubsub|shardnumsub" -2 SAFE | PUBSUB, "pubsub" "7.0.0" "The number of each shard channel's subscribers.", pubsub::shardnumsub;
-    "punsubscribe" -1 SUBSCRIBES, "pubsub" "2.0.0" "Ends pattern subscriptions.", pubsub::punsubscribe;
+    "pubsub|numsub" -2 SAFE | PUBSUB, "pubsub" "2.8.0" "The number of each topic's subscribers.", |c, key, args| pubsub::numsub(c, key, args, Namespace::Global);
+    "pubsub|shardchannels" -2 SAFE | PUBSUB, "pubsub" "7.0.0" "Shard channels with subscribers.", |c, key, args| pubsub::channels(c, key, args, Namespace::Shard);
+    "pubsub|shardnumsub" -2 SAFE | PUBSUB, "pubsub" "7.0.0" "The number of each shard channel's subscribers.", |c, key, args| pubsub::numsub(c, key, args, Namespace::Shard);
+    "punsubscribe" -1 SUBSCRIBES, "pubsub" "2.0.0" "Ends pattern subscriptions.", |c, key, args| pubsub::unsubscribe(c, key, args, Namespace::Global, Subscription::PUnsubscribe);
     "quit" -1 ANY_TIME | NOT_QUEUED | WHILE_SUBSCRIBED, "connection" "1.0.0" "Closes the connection.", connection::quit;
     "readonly" 1 SAFE | FAST | CONNECTION, "cluster" "3.0.0" "Accepted; there are no replicas.", cluster::accept;
     "readwrite" 1 SAFE | FAST | CONNECTION, "cluster" "3.0.0" "Accepted; there are no replicas.", cluster::accept;
     "reset" 1 ANY_TIME | NOT_QUEUED | WHILE_SUBSCRIBED, "connection" "6.2.0" "Returns the connection to its beginning.", connection::reset;
     "select" 2 SAFE | FAST | CONNECTION, "connection" "1.0.0" "Accepted; all databases are one.", connection::select;
-    "spublish" 3 PUBLISHES, "pubsub" "7.0.0" "Publishes to a shard channel.", pubsub::spublish;
+    "spublish" 3 PUBLISHES, "pubsub" "7.0.0" "Publishes to a shard channel.", |c, key, args| pubsub::publish(c, key, args, Namespace::Shard);
     "ssubscribe" -2 SUBSCRIBES, "pubsub" "7.0.0" "Subscribes to shard channels.", pubsub::ssubscribe;
     "subscribe" -2 SUBSCRIBES, "pubsub" "2.0.0" "Subscribes to topics.", pubsub::subscribe;
-    "sunsubscribe" -1 SUBSCRIBES, "pubsub" "7.0.0" "Ends subscriptions to shard channels.", pubsub::sunsubscribe;
+    "sunsubscribe" -1 SUBSCRIBES, "pubsub" "7.0.0" "Ends subscriptions to shard channels.", |c, key, args| pubsub::unsubscribe(c, key, args, Namespace::Shard, Subscription::SUnsubscribe);
     "time" 1 SAFE | FAST, "server" "2.6.0" "Seconds since 1970, and microseconds.", server::time;
-    "unsubscribe" -1 SUBSCRIBES, "pubsub" "2.0.0" "Ends subscriptions to topics.", pubsub::unsubscribe;
-    "unwatch" 1 OF_TRANSACTION, "transactions" "2.2.0" "Accepted; there are no keys.", transaction::unwatch;
+    "unsubscribe" -1 SUBSCRIBES, "pubsub" "2.0.0" "Ends subscriptions to topics.", |c, key, args| pubsub::unsubscribe(c, key, args, Namespace::Global, Subscription::Unsubscribe);
+    "unwatch" 1 OF_TRANSACTION, "transactions" "2.2.0" "Accepted; there are no keys.", |c, key, _| reply::ok(c, key);
     "watch" -2 OF_TRANSACTION | NOT_QUEUED, "transactions" "2.2.0" "Accepted; there are no keys.", transaction::watch;
 }
 

@@ -2,7 +2,7 @@
 
 use super::args::{Args, integer, is};
 use super::caller::{CLIENT_NAMES, check_name, is_of_cluster, is_subscribed, set_name, take_transaction};
-use super::reply::{NOT_A_NUMBER, REDIS_VERSION, SYNTAX, error, ok, quoting, wrong_arity};
+use super::reply::{NOT_A_NUMBER, REDIS_VERSION, SYNTAX, error, ok, quoting, texts, wrong_arity};
 use crate::context::Ctx;
 use crate::context::conn::Flags;
 use crate::context::session::Session;
@@ -110,20 +110,11 @@ pub fn hello(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let id = conn.id;
     ctx.io.reply_before_records(key, |out, proto| {
         resp::map_header(out, proto, 7);
-        let texts = [("server", "redis"), ("version", REDIS_VERSION)];
-        for (name, value) in texts {
-            resp::bulk(out, name.as_bytes());
-            resp::bulk(out, value.as_bytes());
-        }
-        resp::bulk(out, b"proto");
+        texts(out, &["server", "redis", "version", REDIS_VERSION, "proto"]);
         resp::int(out, if proto == Proto::Resp3 { 3 } else { 2 });
         resp::bulk(out, b"id");
         resp::int(out, id as i64);
-        for (name, value) in [("mode", mode), ("role", "master")] {
-            resp::bulk(out, name.as_bytes());
-            resp::bulk(out, value.as_bytes());
-        }
-        resp::bulk(out, b"modules");
+        texts(out, &["mode", mode, "role", "master", "modules"]);
         resp::array_header(out, 0);
     });
 }

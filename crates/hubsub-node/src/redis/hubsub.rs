@@ -1,10 +1,9 @@
 //! Commands beyond Redis: `HUBSUB LOCATE | HISTORY | PRESENCE | SUBSCRIBE | ACK | POSITIONS`.
 
 use super::args::{Args, integer, is};
-use super::caller::{allowed_to_read, allowed_to_subscribe, switch};
-use super::reply::{NOT_A_NUMBER, SYNTAX, error};
+use super::caller::{allowed_to_read, allowed_to_subscribe, confirm, refuse_subscription};
+use super::reply::{NOT_A_NUMBER, SYNTAX, error, texts};
 use crate::context::Ctx;
-use crate::context::conn::Flags;
 use crate::context::scatter_gather::Then;
 use crate::io::output::Pending;
 use crate::io::questions::{Part, Question};
@@ -48,8 +47,7 @@ pub fn locate(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     ctx.io.reply(key, |out, _| {
         resp::array_header(out, 1);
         resp::array_header(out, 2);
-        resp::bulk(out, info.name.as_bytes());
-        resp::bulk(out, info.redis.as_bytes());
+        texts(out, &[&info.name, &info.redis]);
     });
 }
 
@@ -59,8 +57,7 @@ fn write_located(out: &mut Vec<u8>, _: Proto, parts: Vec<Part>) {
             resp::array_header(out, members.len());
             for (name, address) in members {
                 resp::array_header(out, 2);
-                resp::bulk(out, name.as_bytes());
-                resp::bulk(out, address.as_bytes());
+                texts(out, &[&name, &address]);
             }
         }
         Some(Part::Located(Err(refused)) | Part::Refused(refused)) => resp::error(out, &*refused.resp_line()),
@@ -141,23 +138,15 @@ pub fn subscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
         return;
     }
     let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
-    let outcome = ctx.broker.subscribe(
-        ticket,
-        key,
-        Wish { topic, namespace: Namespace::Global, start },
-        now,
-        &mut ctx.io,
-    );
+    let wish = Wish { topic, namespace: Namespace::Global, start };
+    let outcome = ctx.broker.subscribe(ticket, key, wish, now, &mut ctx.io);
     let count = ctx.subscriptions(key, Namespace::Global) as u64;
     match outcome {
         Outcome::Now(Ok(attached)) => {
             ctx.io.push(key, |out, proto| write_started(out, proto, topic, count, &attached));
             ctx.broker.drained(key, ctx.io.now, &mut ctx.io);
         }
-        Outcome::Now(Err(refused)) => {
-            ctx.count_refusal(false);
-            error(ctx, key, &*refused.resp_line());
-        }
+        Outcome::Now(Err(refused)) => refuse_subscription(ctx, key, refused),
         Outcome::Later => {
             let Some(proto) = ctx.io.conns.get(key).map(|c| c.session.proto()) else { return };
             ctx.io.wait(key, Pending::Start(topic.into(), count, proto));
@@ -175,23 +164,11 @@ fn consume(ctx: &mut Ctx, key: ConnKey, topic: &[u8], group: &[u8]) {
         return;
     }
     let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
-    let frame = |proto| {
-        let mut frame = Vec::new();
-        resp::push_header(&mut frame, proto, 3);
-        [&b"consuming"[..], topic, group].iter().for_each(|text| resp::bulk(&mut frame, text));
-        frame
-    };
-    match ctx.broker.join_group(ticket, key, group, topic, now, &mut ctx.io) {
-        Outcome::Now(Ok(())) => ctx.io.push(key, |out, proto| out.extend_from_slice(&frame(proto))),
-        Outcome::Now(Err(refused)) => {
-            ctx.count_refusal(false);
-            error(ctx, key, &*refused.resp_line());
-        }
-        Outcome::Later => {
-            let Some(proto) = ctx.io.conns.get(key).map(|c| c.session.proto()) else { return };
-            ctx.io.wait(key, Pending::Confirm(frame(proto)));
-        }
-    }
+    let outcome = ctx.broker.join_group(ticket, key, group, topic, now, &mut ctx.io);
+    confirm(ctx, key, outcome, |out, proto| {
+        resp::push_header(out, proto, 3);
+        [&b"consuming"[..], topic, group].iter().for_each(|text| resp::bulk(out, text));
+    });
 }
 
 /// `HUBSUB ACK position [position …]`: replies how many of these records were unacknowledged deliveries of
@@ -212,11 +189,6 @@ pub fn write_started(out: &mut Vec<u8>, proto: Proto, topic: &[u8], count: u64, 
     resp::int(out, count as i64);
     resp::bulk(out, attached.position.to_string().as_bytes());
     resp::int(out, i64::from(attached.recovered));
-}
-
-/// `HUBSUB POSITIONS ON|OFF`: sets whether messages carry their positions.
-pub fn positions(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    switch(ctx, key, args, Flags::POSITIONS);
 }
 
 fn count(arg: &[u8]) -> Option<u64> {

@@ -45,7 +45,6 @@ const SECTIONS: &[Section] = &[
     ("Keyspace", |_, _| ()),
 ];
 
-/// The reply so far.
 struct Text {
     lines: String,
     /// True if a client of the cluster listener asks.
@@ -158,7 +157,6 @@ fn cpu(_: &Ctx, text: &mut Text) {
     }
 }
 
-/// The sum of a metric over all shards.
 fn total(ctx: &Ctx, of: impl Fn(&ShardMetrics) -> &Metric) -> u64 {
     ctx.io.info.metrics.iter().map(|shard| of(shard).get()).sum()
 }

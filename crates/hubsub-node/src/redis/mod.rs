@@ -33,9 +33,8 @@ mod transaction;
 
 pub use hubsub::write_started;
 
-use crate::context::Ctx;
 use crate::context::conn::{Flags, NO_COMMAND};
-use crate::context::refusals;
+use crate::context::{Ctx, refusals};
 use crate::io::listener::ListenerKind;
 use crate::io::wrong_protocol;
 use args::{Args, shown};
@@ -45,9 +44,8 @@ use hubsub_types::ConnKey;
 use hubsub_wire::resp::Proto;
 use reply::{error, wrong_arity};
 use std::sync::atomic::Ordering;
-use table::{Command, Lookup};
+use table::{Command, Lookup, NOT_QUEUED, WHILE_SUBSCRIBED};
 
-/// Executes one command of a connection.
 pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     let second = ctx.io.second();
     let Some(conn) = ctx.io.conns.get_mut(key) else { return };
@@ -73,7 +71,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     conn.command = index;
     let is_resp2 = conn.session.proto() == Proto::Resp2;
     let is_of_cluster = conn.kind == ListenerKind::RedisCluster;
-    let is_queued = conn.extra.as_ref().is_some_and(|e| e.transaction.is_some()) && command.is_queued();
+    let is_queued = conn.extra.as_ref().is_some_and(|e| e.transaction.is_some()) && !command.has(NOT_QUEUED);
     if !command.accepts(args.len()) {
         return reject(ctx, key, command, &wrong_arity(command.name));
     }
@@ -83,7 +81,7 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     if is_of_cluster && let Some(error) = cluster::redirection(ctx, key, &TABLE, command, args) {
         return redirect(ctx, key, command, &error);
     }
-    if is_resp2 && !command.is_allowed_while_subscribed() && is_subscribed(ctx, key) {
+    if is_resp2 && !command.has(WHILE_SUBSCRIBED) && is_subscribed(ctx, key) {
         return reject(ctx, key, command, &refused_while_subscribed(command));
     }
     if is_queued {
@@ -92,7 +90,6 @@ pub fn execute(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     (command.run)(ctx, key, args);
 }
 
-/// The name of a command by its index in the table.
 pub fn command_name(index: u8) -> &'static str {
     TABLE.commands.get(usize::from(index)).map_or("NULL", |c| c.name)
 }

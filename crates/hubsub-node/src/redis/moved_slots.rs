@@ -16,10 +16,10 @@ use std::sync::Arc;
 /// notify their clients: a client that learns from one shard that a slot has moved may ask another one, and
 /// would lose its subscription if that shard redirected it back.
 pub fn learn(ctx: &mut Ctx, new: &NewRoster) {
-    ctx.io.states.roster = Arc::clone(new.roster());
+    ctx.io.states.roster = Arc::clone(&new.roster);
     if new.heard() {
         for shard in 0..ctx.io.mailer.shards() {
-            ctx.io.mailer.post(ShardId(shard), Arc::clone(new.roster()));
+            ctx.io.mailer.post(ShardId(shard), Arc::clone(&new.roster));
         }
     }
 }

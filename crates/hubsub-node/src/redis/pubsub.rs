@@ -1,7 +1,7 @@
 //! PUBLISH, SUBSCRIBE and related commands, and PUBSUB.
 
 use super::args::{ASKED_MAX, Args};
-use super::caller::{allowed_to_subscribe, is_of_cluster, is_subscribed};
+use super::caller::{allowed_to_subscribe, confirm, is_of_cluster, is_subscribed, refuse_subscription};
 use super::reply::{error, quoting};
 use crate::context::Ctx;
 use crate::context::scatter_gather::{Then, To};
@@ -12,17 +12,9 @@ use hubsub_types::{ConnKey, ErrorCode, Qos};
 use hubsub_wire::resp::{self, Subscription};
 use std::sync::Arc;
 
-/// `PUBLISH topic payload`: replies the number of subscribers in the cluster.
-pub fn publish(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    publish_to(ctx, key, Namespace::Global, args[1], args[2]);
-}
-
-/// `SPUBLISH topic payload`: publishes to a shard channel.
-pub fn spublish(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    publish_to(ctx, key, Namespace::Shard, args[1], args[2]);
-}
-
-fn publish_to(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, topic: &[u8], payload: &[u8]) {
+/// `PUBLISH|SPUBLISH topic payload`: replies the number of subscribers in the cluster.
+pub fn publish(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+    let (topic, payload) = (args[1], args[2]);
     if let Err(refused) = ctx.may_publish(key, topic) {
         ctx.count_refusal(true);
         return error(ctx, key, &*refused.resp_line());
@@ -32,17 +24,9 @@ fn publish_to(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, topic: &[u8], p
     if comes_back {
         ctx.io.wait_for_own(key, topic);
     }
-    let publisher = Publisher::Conn(key.index);
-    let draft = Draft {
-        namespace,
-        topic,
-        payload,
-        headers: None,
-        publisher,
-        producer: None,
-        qos: Qos::ExactlyOnce,
-        retain: false,
-    };
+    let (publisher, qos) = (Publisher::Conn(key.index), Qos::ExactlyOnce);
+    let draft =
+        Draft { namespace, topic, payload, headers: None, publisher, producer: None, qos, retain: false };
     match ctx.broker.publish(ticket, draft, now, &mut ctx.io) {
         Outcome::Now(Ok(published)) if !comes_back => {
             ctx.io.reply(key, |out, _| resp::int(out, published.receivers as i64))
@@ -103,9 +87,10 @@ fn subscribe_to(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, topic: &[u8])
         Namespace::Shard => Subscription::SSubscribe,
     };
     let (ticket, now) = (ctx.io.ticket(key), ctx.io.now);
-    let outcome =
-        ctx.broker.subscribe(ticket, key, Wish { topic, namespace, start: Start::Live }, now, &mut ctx.io);
-    confirm(ctx, key, kind, topic, namespace, outcome);
+    let wish = Wish { topic, namespace, start: Start::Live };
+    let outcome = ctx.broker.subscribe(ticket, key, wish, now, &mut ctx.io);
+    let count = ctx.subscriptions(key, namespace) as u64;
+    confirm(ctx, key, outcome, |out, proto| resp::subscription(out, proto, kind, Some(topic), count));
 }
 
 /// `PSUBSCRIBE pattern [pattern …]`.
@@ -113,53 +98,18 @@ pub fn psubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
     for pattern in &args[1..] {
         let principal = ctx.io.conns.get(key).map(|conn| conn.principal).unwrap_or_default();
         if !ctx.io.access.allowed_glob(principal, pattern) {
-            ctx.count_refusal(false);
-            error(ctx, key, &*ErrorCode::NotAllowed.resp_line());
+            refuse_subscription(ctx, key, ErrorCode::NotAllowed);
             continue;
         }
         let ticket = ctx.io.ticket(key);
         let outcome = ctx.broker.subscribe_pattern(ticket, key, pattern, &mut ctx.io);
-        confirm(ctx, key, Subscription::PSubscribe, pattern, Namespace::Global, outcome);
+        let (kind, count) = (Subscription::PSubscribe, ctx.subscriptions(key, Namespace::Global) as u64);
+        confirm(ctx, key, outcome, |out, proto| resp::subscription(out, proto, kind, Some(pattern), count));
     }
 }
 
-fn confirm<T>(
-    ctx: &mut Ctx,
-    key: ConnKey,
-    kind: Subscription,
-    name: &[u8],
-    namespace: Namespace,
-    outcome: Outcome<Result<T, ErrorCode>>,
-) {
-    let count = ctx.subscriptions(key, namespace) as u64;
-    match outcome {
-        Outcome::Now(Ok(_)) => {
-            ctx.io.push(key, |out, proto| resp::subscription(out, proto, kind, Some(name), count))
-        }
-        Outcome::Now(Err(refused)) => {
-            ctx.count_refusal(false);
-            error(ctx, key, &*refused.resp_line());
-        }
-        Outcome::Later => {
-            let Some(proto) = ctx.io.conns.get(key).map(|c| c.session.proto()) else { return };
-            let mut frame = Vec::new();
-            resp::subscription(&mut frame, proto, kind, Some(name), count);
-            ctx.io.wait(key, Pending::Confirm(frame));
-        }
-    }
-}
-
-/// `UNSUBSCRIBE [topic …]`: without arguments, from all topics.
-pub fn unsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    unsubscribe_from(ctx, key, Namespace::Global, Subscription::Unsubscribe, args);
-}
-
-/// `SUNSUBSCRIBE [topic …]`: without arguments, from all shard channels.
-pub fn sunsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    unsubscribe_from(ctx, key, Namespace::Shard, Subscription::SUnsubscribe, args);
-}
-
-fn unsubscribe_from(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Subscription, args: Args<'_>) {
+/// `UNSUBSCRIBE|PUNSUBSCRIBE|SUNSUBSCRIBE [name …]`: without arguments, from all of that kind.
+pub fn unsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace, kind: Subscription) {
     let all: Vec<Arc<[u8]>>;
     let names: Vec<&[u8]> = if args.len() > 1 {
         args[1..].to_vec()
@@ -178,12 +128,6 @@ fn unsubscribe_from(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Sub
     }
 }
 
-/// `PUNSUBSCRIBE [pattern …]`: without arguments, from all patterns.
-pub fn punsubscribe(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    unsubscribe_from(ctx, key, Namespace::Global, Subscription::PUnsubscribe, args);
-}
-
-/// Ends a subscription, if it exists, and notifies the client.
 pub fn end(ctx: &mut Ctx, key: ConnKey, namespace: Namespace, kind: Subscription, topic: &[u8]) {
     _ = match kind {
         Subscription::PUnsubscribe => ctx.broker.unsubscribe_pattern(key, topic, &mut ctx.io),
@@ -203,17 +147,8 @@ fn tell_unsubscribed(
     ctx.io.push(key, |out, proto| resp::subscription(out, proto, kind, name, count));
 }
 
-/// `PUBSUB CHANNELS [pattern]`: topics with subscribers.
-pub fn channels(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    list(ctx, key, args, Namespace::Global);
-}
-
-/// `PUBSUB SHARDCHANNELS [pattern]`: shard channels with subscribers.
-pub fn shardchannels(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    list(ctx, key, args, Namespace::Shard);
-}
-
-fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+/// `PUBSUB CHANNELS|SHARDCHANNELS [pattern]`: topics with subscribers.
+pub fn channels(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     if args.len() > 3 {
         let before = "ERR unknown subcommand or wrong number of arguments for '";
         return error(ctx, key, quoting(before, args[1], "'. Try PUBSUB HELP."));
@@ -235,19 +170,9 @@ fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     ctx.ask(To::All, question, then);
 }
 
-/// `PUBSUB NUMSUB [topic …]`.
-pub fn numsub(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    count(ctx, key, args, Namespace::Global);
-}
-
-/// `PUBSUB SHARDNUMSUB [topic …]`.
-pub fn shardnumsub(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    count(ctx, key, args, Namespace::Shard);
-}
-
-/// Clients of the plain listener get counts of the whole cluster. A cluster client queries all nodes and adds
-/// up, so it gets this node's counts.
-fn count(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
+/// `PUBSUB NUMSUB|SHARDNUMSUB [topic …]`. Clients of the plain listener get counts of the whole cluster. A
+/// cluster client queries all nodes and adds up, so it gets this node's counts.
+pub fn numsub(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Namespace) {
     if args.len() - 2 > ASKED_MAX {
         return error(ctx, key, format!("ERR too many channels, at most {ASKED_MAX}"));
     }
@@ -303,7 +228,7 @@ fn count_in_cluster(ctx: &mut Ctx, key: ConnKey, args: Args<'_>, namespace: Name
     ctx.ask_counts(namespace, &args[2..], then);
 }
 
-/// `PUBSUB NUMPAT`: the patterns of this node or of the whole cluster, as for `count`.
+/// `PUBSUB NUMPAT`: the patterns of this node or of the whole cluster, as for `numsub`.
 pub fn numpat(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
     let patterns = &ctx.broker.patterns;
     let count = if is_of_cluster(ctx, key) { patterns.here() } else { patterns.len() };

@@ -15,11 +15,14 @@ pub fn error(ctx: &mut Ctx, key: ConnKey, text: impl AsRef<[u8]>) {
     ctx.io.reply(key, |out, _| resp::error(out, text));
 }
 
+pub fn texts(out: &mut Vec<u8>, texts: &[&str]) {
+    texts.iter().for_each(|text| resp::bulk(out, text.as_bytes()));
+}
+
 pub fn ok(ctx: &mut Ctx, key: ConnKey) {
     ctx.io.reply(key, |out, _| resp::simple(out, "OK"));
 }
 
-/// The error for a wrong number of arguments.
 pub fn wrong_arity(name: &str) -> String {
     format!("ERR wrong number of arguments for '{name}' command")
 }
@@ -29,7 +32,6 @@ pub fn quoting(before: &str, arg: &[u8], after: &str) -> Vec<u8> {
     [before.as_bytes(), shown(arg), after.as_bytes()].concat()
 }
 
-/// Replies with the help of a container command.
 pub fn help(ctx: &mut Ctx, key: ConnKey, name: &str, lines: &[&str]) {
     ctx.io.reply(key, |out, _| {
         resp::array_header(out, lines.len() + 3);

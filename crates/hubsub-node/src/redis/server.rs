@@ -1,7 +1,7 @@
 //! Small server commands: TIME, HELP, and commands that are accepted because there is nothing to do.
 
 use super::args::{Args, is};
-use super::reply::{SYNTAX, error, ok, quoting};
+use super::reply::{SYNTAX, error, ok, quoting, texts};
 use crate::context::Ctx;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
@@ -16,8 +16,7 @@ pub fn time(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
     let us = ctx.io.now.wall_us;
     ctx.io.reply(key, |out, _| {
         resp::array_header(out, 2);
-        resp::bulk(out, (us / 1_000_000).to_string().as_bytes());
-        resp::bulk(out, (us % 1_000_000).to_string().as_bytes());
+        texts(out, &[&(us / 1_000_000).to_string(), &(us % 1_000_000).to_string()]);
     });
 }
 

@@ -5,7 +5,6 @@ use super::args::Args;
 use crate::context::Ctx;
 use hubsub_types::ConnKey;
 
-/// A command or subcommand.
 pub struct Command {
     /// The name in lower case.
     pub name: &'static str,
@@ -46,7 +45,6 @@ pub const TRANSACTION: u32 = 1 << 20;
 pub const WHILE_SUBSCRIBED: u32 = 1 << 24;
 /// Between MULTI and EXEC it is executed instead of queued.
 pub const NOT_QUEUED: u32 = 1 << 25;
-/// A command with subcommands.
 pub const CONTAINER: u32 = 1 << 26;
 
 pub const SAFE: u32 = LOADING | STALE;
@@ -58,7 +56,6 @@ pub const OF_TRANSACTION: u32 = NLS | FAST | ALLOW_BUSY | TRANSACTION;
 pub const SUBSCRIBES: u32 = NLS | PUBSUB | WHILE_SUBSCRIBED;
 pub const PUBLISHES: u32 = SAFE | FAST | PUBSUB;
 
-/// Names of the flags in COMMAND INFO.
 const FLAG_NAMES: &[(u32, &str)] = &[
     (WRITE, "write"),
     (READ, "readonly"),
@@ -96,35 +93,19 @@ impl Command {
         if self.arity < 0 { count >= arity } else { count == arity }
     }
 
-    /// True if MULTI queues it.
     #[inline]
-    pub fn is_queued(&self) -> bool {
-        self.flags & NOT_QUEUED == 0
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
     }
 
-    /// True if a RESP2 client may send it while subscribed.
-    #[inline]
-    pub fn is_allowed_while_subscribed(&self) -> bool {
-        self.flags & WHILE_SUBSCRIBED != 0
-    }
-
-    /// True if it requires the permission to administer the node.
-    #[inline]
-    pub fn is_admin(&self) -> bool {
-        self.flags & ADMIN != 0
-    }
-
-    /// True if its name has two parts.
     pub fn is_subcommand(&self) -> bool {
         self.name.contains('|')
     }
 
-    /// Its flags in COMMAND INFO.
     pub fn flag_names(&self) -> Vec<&'static str> {
         FLAG_NAMES.iter().filter(|(bit, _)| self.flags & bit != 0).map(|(_, name)| *name).collect()
     }
 
-    /// Its categories in COMMAND INFO.
     pub fn category_names(&self) -> Vec<&'static str> {
         let has = |(bits, name): &&(u32, &str)| match *name {
             "@slow" => self.flags & FAST == 0,
@@ -148,9 +129,7 @@ impl Command {
 /// The length of the longest name in the table, in bytes.
 pub const NAME_MAX: usize = 24;
 
-/// The result of a lookup.
 pub enum Lookup {
-    /// A command and its index in the table.
     Found(u8, &'static Command),
     NoCommand,
     NoSubcommand,
@@ -164,7 +143,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of these commands, PUBLISH among them.
     pub const fn new(commands: &'static [Command]) -> Table {
         let mut publish = 0;
         while commands[publish].name.len() != 7 || commands[publish].name.as_bytes()[3] != b'l' {
@@ -185,12 +163,10 @@ impl Table {
             return Lookup::NoCommand;
         };
         match args.get(1) {
-            Some(sub) if command.flags & CONTAINER != 0 => {
-                match name.find(self, b"|").or(name.find(self, sub)) {
-                    Some((place, command)) => Lookup::Found(place, command),
-                    None => Lookup::NoSubcommand,
-                }
-            }
+            Some(sub) if command.has(CONTAINER) => match name.find(self, b"|").or(name.find(self, sub)) {
+                Some((place, command)) => Lookup::Found(place, command),
+                None => Lookup::NoSubcommand,
+            },
             _ => Lookup::Found(place, command),
         }
     }
@@ -200,7 +176,6 @@ impl Table {
         Name::default().find(self, name).map(|(_, command)| command)
     }
 
-    /// All commands except subcommands.
     pub fn without_subcommands(&self) -> impl Iterator<Item = &'static Command> {
         self.commands.iter().filter(|command| !command.is_subcommand())
     }

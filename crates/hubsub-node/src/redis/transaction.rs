@@ -18,11 +18,6 @@ fn open(ctx: &mut Ctx, key: ConnKey) -> Option<&mut Transaction> {
     ctx.io.conns.get_mut(key)?.extra.as_mut()?.transaction.as_mut()
 }
 
-/// True if the connection is between MULTI and EXEC.
-fn is_open(ctx: &mut Ctx, key: ConnKey) -> bool {
-    open(ctx, key).is_some()
-}
-
 /// A command could not be queued: EXEC will fail, so later commands are not stored.
 pub fn spoil(ctx: &mut Ctx, key: ConnKey) {
     if let Some(transaction) = open(ctx, key) {
@@ -60,7 +55,7 @@ pub fn queue(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
 
 /// `MULTI`: starts queueing commands.
 pub fn multi(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    if is_open(ctx, key) {
+    if open(ctx, key).is_some() {
         return error(ctx, key, "ERR MULTI calls can not be nested");
     }
     let Some(conn) = ctx.io.conns.get_mut(key) else { return };
@@ -78,13 +73,9 @@ pub fn discard(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
 
 /// `WATCH key …`: accepted, because there are no keys that could change.
 pub fn watch(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
-    if is_open(ctx, key) {
+    if open(ctx, key).is_some() {
         return error(ctx, key, "ERR WATCH inside MULTI is not allowed");
     }
-    ok(ctx, key);
-}
-
-pub fn unwatch(ctx: &mut Ctx, key: ConnKey, _: Args<'_>) {
     ok(ctx, key);
 }
 

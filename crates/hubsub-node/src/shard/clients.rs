@@ -5,7 +5,6 @@ use crate::context::conn::{Conn, Flags};
 use crate::io::questions::{ClientFilter, ClientInfo};
 use hubsub_types::ConnKey;
 
-/// Whether a connection matches a filter.
 pub(crate) fn is_meant(ctx: &Ctx, filter: &ClientFilter, key: ConnKey, conn: &Conn) -> bool {
     let is = |wanted: &Option<String>, is: String| wanted.as_ref().is_none_or(|w| *w == is);
     !conn.is_closing()
@@ -26,7 +25,6 @@ fn kind(ctx: &Ctx, key: ConnKey) -> &'static str {
     if topics + patterns + shard > 0 { "pubsub" } else { "normal" }
 }
 
-/// The details of a connection that CLIENT LIST and the API show.
 pub(crate) fn client_info(ctx: &Ctx, key: ConnKey, conn: &Conn) -> ClientInfo {
     let (topics, patterns, shard) = ctx.broker.counts(key);
     let second = ctx.io.second();

@@ -7,12 +7,9 @@ use std::time::Instant;
 /// One in this many turns is measured.
 const SAMPLE: u64 = 16;
 
-/// Times of the current turn.
 #[derive(Default)]
 pub struct Clock {
-    /// Number of turns so far.
     turns: u64,
-    /// Whether this turn is measured.
     is_on: bool,
     since: Option<Instant>,
     socket_ns: u64,

@@ -3,10 +3,10 @@
 use crate::context::Ctx;
 use hubsub_route::Namespace;
 
-/// Updates the gauges that are not maintained incrementally.
 pub(crate) fn set_gauges(ctx: &Ctx) {
     let (broker, metrics) = (&ctx.broker, &ctx.io.metrics);
     let (history_bytes, history_records) = broker.rooms.history_size();
+    let sessions = &ctx.io.states.mqtt.sessions;
     let gauges = [
         (&metrics.connections, ctx.io.conns.len() as u64),
         (&metrics.mqtt_connections, ctx.io.states.mqtt.clients as u64),
@@ -15,22 +15,19 @@ pub(crate) fn set_gauges(ctx: &Ctx) {
         (&metrics.longpoll_sessions, ctx.io.states.phoenix.polled_clients as u64),
         (&metrics.mqtt_large_bytes, ctx.io.states.mqtt.long_messages.bytes() as u64),
         (&metrics.mqtt_subscriptions, ctx.io.states.mqtt.subscriptions as u64),
-        (
-            &metrics.mqtt_sessions,
-            (ctx.io.states.mqtt.sessions.connected + ctx.io.states.mqtt.sessions.offline()) as u64,
-        ),
-        (&metrics.mqtt_sessions_incomplete, ctx.io.states.mqtt.sessions.missing.len() as u64),
-        (&metrics.mqtt_session_ends_pending, ctx.io.states.mqtt.sessions.deletes.len() as u64),
-        (&metrics.listings, ctx.io.states.listings.len() as u64),
+        (&metrics.mqtt_sessions, (sessions.connected + sessions.offline()) as u64),
+        (&metrics.mqtt_sessions_incomplete, sessions.missing.len() as u64),
+        (&metrics.mqtt_session_ends_pending, sessions.deletes.len() as u64),
+        (&metrics.listings, ctx.io.states.listings.waiting.len() as u64),
         (&metrics.retained_unread, ctx.io.states.mqtt.unread.len() as u64),
         (&metrics.rooms, broker.rooms.len() as u64),
         (&metrics.rooms_logged, rooms_logged(ctx)),
         (&metrics.topics, broker.topics.len() as u64),
         (&metrics.channels, broker.rooms.subscribed(Namespace::Global)),
         (&metrics.shard_channels, broker.rooms.subscribed(Namespace::Shard)),
-        (&metrics.presence_members, ctx.io.states.presence.edge.members()),
-        (&metrics.presence_rooms, ctx.io.states.presence.rooms() as u64),
-        (&metrics.presence_unlisted_total, ctx.io.states.presence.unlisted()),
+        (&metrics.presence_members, ctx.io.states.presence.edge.members),
+        (&metrics.presence_rooms, ctx.io.states.presence.machine.len() as u64),
+        (&metrics.presence_unlisted_total, ctx.io.states.presence.machine.unlisted),
         (&metrics.presence_records_waiting, ctx.io.states.presence.records.waiting()),
         (&metrics.presence_records_lost_total, ctx.io.states.presence.records.lost),
         (&metrics.publishers_uncounted_total, broker.occupancy.uncounted()),
@@ -70,5 +67,5 @@ pub(crate) fn set_gauges(ctx: &Ctx) {
 }
 
 fn rooms_logged(ctx: &Ctx) -> u64 {
-    ctx.io.states.log.as_ref().map_or(0, |log| log.count_rooms(ctx.hub_logs().map(|hub| hub.id)))
+    ctx.io.states.log.as_ref().map_or(0, |log| log.listing.count(ctx.hub_logs().map(|hub| hub.id)))
 }

@@ -2,19 +2,15 @@
 //! and commands that a paused connection may not execute yet, are kept with the connection.
 
 use super::Shard;
-use crate::context::Ctx;
 use crate::context::conn::{Conn, Flags, Input, append};
 use crate::context::io::{Io, TURN_BYTES};
-use crate::context::refusals;
 use crate::context::session::Session;
-use crate::http;
+use crate::context::{Ctx, refusals};
 use crate::io::log_lines::Level;
 use crate::io::meter::BYTES_IN;
 use crate::io::origin_check::ForeignOrigin;
 use crate::io::wrong_protocol;
-use crate::mqtt;
-use crate::phoenix;
-use crate::redis;
+use crate::{http, mqtt, phoenix, redis};
 use hubsub_route::Sink;
 use hubsub_types::ConnKey;
 use hubsub_wire::resp::{DecodeLimits, Decoded, Decoder};
@@ -33,7 +29,6 @@ const FEW: usize = 8;
 const QUESTIONS_MAX: u32 = 16;
 
 impl Shard {
-    /// Reads once from a connection and executes the input.
     pub(super) fn read(&mut self, key: ConnKey) {
         let second = self.ctx.io.second();
         let Some(conn) = self.ctx.io.conns.get_mut(key) else { return };
@@ -170,7 +165,6 @@ impl Shard {
         }
     }
 
-    /// Executes the complete commands of a Redis client.
     fn execute_redis(&mut self, key: ConnKey, input: &[u8], decoder: &mut Decoder) -> usize {
         let limits = decode_limits(&self.ctx.io);
         let mut used = 0;

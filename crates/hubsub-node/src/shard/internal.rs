@@ -1,11 +1,9 @@
 //! The dispatch of the internal client: input that the broker's callbacks queued goes to its folder.
 
-use crate::consumers;
 use crate::context::Ctx;
 use crate::context::internal_client::Event;
 use crate::context::work::{Asked, Work};
-use crate::mqtt;
-use crate::presence;
+use crate::{consumers, mqtt, presence};
 use hubsub_route::Answer;
 use hubsub_types::ErrorCode;
 

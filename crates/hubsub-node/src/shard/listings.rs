@@ -7,8 +7,6 @@
 //! ([`hubsub_route::rooms::Page`]); topics are scanned in order of index. A short listing is answered in the
 //! turn of its request. Of the waiting listings [`AT_ONCE`] take turns: so a long one does not block a short
 //! one, and the memory for their results is bounded.
-//!
-//! Invariant: no turn scans more than the limit.
 
 use super::state::listings::Listing;
 use crate::context::Ctx;
@@ -23,7 +21,7 @@ const AT_ONCE: usize = 8;
 
 /// Begins a listing. Returns the response if this turn completes it; else it is sent later.
 pub(crate) fn list(ctx: &mut Ctx, mut listing: Listing, ask: Ask) -> Option<Part> {
-    if ctx.io.states.listings.is_empty() && passes(ctx, &mut listing) {
+    if ctx.io.states.listings.waiting.is_empty() && passes(ctx, &mut listing) {
         return listed(ctx, listing, ask);
     }
     ctx.io.states.listings.waiting.push_back((listing, ask));
@@ -94,7 +92,7 @@ fn listed(ctx: &Ctx, listing: Listing, ask: Ask) -> Option<Part> {
     };
     let hubs: Vec<(HubId, u64)> = ctx.hub_logs().map(|hub| (hub.id, hub.committed())).collect();
     match &ctx.io.states.log {
-        Some(log) if !hubs.is_empty() => log.list(hubs, wanted, here, ask),
+        Some(log) if !hubs.is_empty() => log.listing.page(hubs, wanted, here, ask),
         _ => Some(Part::Rooms(Ok(here.into_iter().map(Listed::Here).collect()))),
     }
 }
@@ -104,7 +102,7 @@ mod tests {
     use super::super::turn::has_more;
     use super::*;
     use crate::context::scatter_gather::{Then, To};
-    use crate::control::Event;
+    use crate::control::{Event, ShardEvent};
     use crate::io::questions::Question;
     use crate::lone::Lone;
     use hubsub_route::Namespace;
@@ -139,7 +137,7 @@ mod tests {
             part => panic!("a page is rooms: {part:?}"),
         };
         let answered = lone.control.drain(64).into_iter().filter_map(|event| match event {
-            Event::Parts(ticket, parts) => Some((ticket, parts.iter().map(count).sum())),
+            Event::Shard(ShardEvent::Parts(ticket, parts)) => Some((ticket, parts.iter().map(count).sum())),
             _ => None,
         });
         answered.collect()
@@ -204,7 +202,7 @@ mod tests {
         let mut topics = loop {
             turns += 1;
             list_on(&mut lone.ctx);
-            if let Some(Event::Parts(_, mut parts)) = lone.control.drain(64).pop()
+            if let Some(Event::Shard(ShardEvent::Parts(_, mut parts))) = lone.control.drain(64).pop()
                 && let Some(Part::Topics(topics)) = parts.pop()
             {
                 break topics;

@@ -8,7 +8,7 @@ use crate::io::questions::{ClientInfo, Listed, Part, Question, TraceStep, TraceS
 use crate::log::Wanted;
 use hubsub_route::rooms::RoomHandle;
 use hubsub_route::traces::Window;
-use hubsub_route::{Ask, Busy, Namespace, RoomInfo};
+use hubsub_route::{Ask, Busy, Namespace};
 use hubsub_types::{ConnKey, ErrorCode};
 
 /// Interval at which the counts of busy rooms halve, in s.
@@ -21,31 +21,24 @@ pub(crate) fn part(ctx: &mut Ctx, question: &Question, ask: Ask) -> Option<Part>
     if question.room().is_some_and(|room| ctx.broker.is_outside(room)) {
         return Some(Part::Refused(ErrorCode::HubClosed));
     }
-    match question {
-        Question::Row(query) if !ctx.broker.reaches(&query.room) => Some(Part::Refused(ErrorCode::HubClosed)),
+    Some(match question {
+        Question::Row(query) if !ctx.broker.reaches(&query.room) => Part::Refused(ErrorCode::HubClosed),
         Question::History(query) | Question::Row(query) => {
             let past = ctx.broker.history(query, ask, now, &mut ctx.io);
-            past.map_or_else(|refused| Some(Part::Refused(refused)), |part| part.map(Part::History))
+            past.map_or_else(|refused| Some(Part::Refused(refused)), |part| part.map(Part::History))?
         }
         Question::DeleteRoom(name) => {
-            let deleted = ctx.broker.delete_room(name, ask, now, &mut ctx.io);
-            deleted.transpose().map(|deleted| Part::Number(deleted.map(u64::from)))
+            let deleted = ctx.broker.delete_room(name, ask, now, &mut ctx.io).transpose()?;
+            Part::Number(deleted.map(u64::from))
         }
-        Question::Members(room) => crate::presence::asked(ctx, room, ask),
+        Question::Members(room) => crate::presence::asked(ctx, room, ask)?,
         Question::Rooms(glob, after, limit) => {
             let wanted = Wanted { glob: glob.clone(), after: after.clone(), limit: *limit };
-            crate::shard::listings::list(ctx, Listing::rooms(wanted), ask)
+            crate::shard::listings::list(ctx, Listing::rooms(wanted), ask)?
         }
         Question::Topics(namespace, glob, bytes_max) => {
-            crate::shard::listings::list(ctx, Listing::topics(*namespace, glob.as_deref(), *bytes_max), ask)
+            crate::shard::listings::list(ctx, Listing::topics(*namespace, glob.as_deref(), *bytes_max), ask)?
         }
-        _ => Some(part_at_once(ctx, question)),
-    }
-}
-
-fn part_at_once(ctx: &mut Ctx, question: &Question) -> Part {
-    let now = ctx.io.now;
-    match question {
         Question::TopicCounts(namespace, topics) => {
             let count = |topic: &Vec<u8>| {
                 let id = ctx.broker.topics.find(*namespace, topic);
@@ -72,7 +65,7 @@ fn part_at_once(ctx: &mut Ctx, question: &Question) -> Part {
         Question::ForgetConsumer(source) => Part::Number(Ok(u64::from(ctx.broker.forget_consumer(source)))),
         Question::Room(name, create) => {
             if let Err(refused) = ctx.broker.check_past(name, &ctx.io) {
-                return Part::Rooms(Err(refused));
+                return Some(Part::Rooms(Err(refused)));
             }
             let classes = ctx.broker.classes();
             let remembers = classes.get(classes.class_of_room(name)).history.is_some();
@@ -104,14 +97,6 @@ fn part_at_once(ctx: &mut Ctx, question: &Question) -> Part {
             Part::TraceSteps(TraceSteps { after, until, is_full, steps: steps.collect() })
         }
         Question::TraceEnd(number) => Part::Number(Ok(u64::from(ctx.broker.traces.end(*number)))),
-        Question::Rooms(..)
-        | Question::Topics(..)
-        | Question::DeleteRoom(_)
-        | Question::History(_)
-        | Question::Row(_)
-        | Question::Members(_) => {
-            unreachable!("`part` has answered it")
-        }
         Question::Busiest(limit) => {
             // Counts halve each interval, so a steady rate settles between one and two intervals' worth.
             let rate = |count: u64| count as f64 / (1.5 * FADE_S as f64);
@@ -119,7 +104,7 @@ fn part_at_once(ctx: &mut Ctx, question: &Question) -> Part {
             let rooms = ctx.broker.busiest.busiest(*limit).into_iter();
             Part::Busiest(rooms.map(|(room, busy)| (room, rates(busy))).collect())
         }
-    }
+    })
 }
 
 /// A room as held in memory, else as recorded in its hub's log.
@@ -127,16 +112,12 @@ fn known(ctx: &Ctx, name: &[u8], room: Option<RoomHandle>) -> Option<Listed> {
     let rooms = &ctx.broker.rooms;
     match room {
         Some(room) if rooms.is_gone(room) => None,
-        Some(room) => room_info(ctx, room).map(Listed::Here),
+        Some(room) => rooms.info(room, ctx.io.shard, ctx.io.now).map(Listed::Here),
         None => {
             let (hub, log) = (rooms.log_of_name(name)?, ctx.io.states.log.as_ref()?);
-            log.room(hub.id, name).map(Listed::InLog)
+            log.listing.room(hub.id, name).map(Listed::InLog)
         }
     }
-}
-
-fn room_info(ctx: &Ctx, room: RoomHandle) -> Option<RoomInfo> {
-    ctx.broker.rooms.info(room, ctx.io.shard, ctx.io.now)
 }
 
 /// Collects all items if their bytes total at most `bytes_max`, else `None`.

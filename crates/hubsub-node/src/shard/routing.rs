@@ -20,7 +20,7 @@ pub(crate) fn route_mail(ctx: &mut Ctx, mail: RouteMail) {
         // They were applied before this batch of mail.
         RouteMail::Classes => {}
         RouteMail::Leaders(rows) => {
-            for (hub, term, leader) in rows {
+            for (hub, (term, leader)) in rows {
                 if leader == Leader::Me
                     && let Some(log) = &mut ctx.io.states.log
                 {

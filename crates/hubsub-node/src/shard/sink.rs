@@ -6,14 +6,11 @@ use crate::context::conn::{Conn, Flags};
 use crate::context::encoding::write_gap;
 use crate::context::io::Io;
 use crate::context::session::Session;
-use crate::http;
 use crate::io::output::Pending;
 use crate::io::questions::Part;
-use crate::link;
 use crate::log::{LogEnd, LogQuestion};
-use crate::mqtt;
 use crate::mqtt::state::Retained;
-use crate::redis;
+use crate::{http, link, mqtt, redis};
 use hubsub_route::rooms::HistoryPart;
 use hubsub_route::{
     Answer, Ask, Asker, CloseReason, Delivery, HubLogRead, LogRead, Msg, NodeMessage, Recalled, Record,

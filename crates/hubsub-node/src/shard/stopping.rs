@@ -13,13 +13,10 @@ use crate::io::output::Slot;
 use hubsub_types::ConnKey;
 use hubsub_wire::phoenix::End;
 
-/// State of one shard's stop.
 pub struct Stopping {
     /// Deadline in ms of the node's clock.
     at_ms: u64,
-    /// Whether connections are being closed.
     closes: bool,
-    /// Whether clients with recorded sessions were closed.
     parts: bool,
 }
 
@@ -58,7 +55,6 @@ impl Stopping {
         ctx.io.mailer.flush();
     }
 
-    /// Whether the shard may end.
     pub fn is_done(&self, ctx: &Ctx) -> bool {
         self.closes && ctx.io.conns.len() == 0 && ctx.io.states.links.is_empty()
     }

@@ -41,13 +41,12 @@ pub(crate) fn flush(ctx: &mut Ctx) {
 }
 
 /// Whether there is output that the next turn must write.
-#[must_use]
 pub(crate) fn has_more(ctx: &Ctx) -> bool {
     !ctx.io.dirty.is_empty()
         || !ctx.io.drained.is_empty()
         || !ctx.io.polled.is_empty()
         || !ctx.io.answered.is_empty()
-        || !ctx.io.states.listings.is_empty()
+        || !ctx.io.states.listings.waiting.is_empty()
         || ctx.io.own.has_work()
         || ctx.broker.occupancy.has_changed()
         || ctx.io.states.links.has_work()

@@ -8,7 +8,7 @@ pub mod trio;
 use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_node::log::{HubAnswer, LogStatus, Refusal};
 use hubsub_node::questions::{Call, ClientFilter, ClientInfo, Part, Question, Request};
-use hubsub_node::{Control, Event, Node, NodeConfig, StoreConfig};
+use hubsub_node::{Control, Event, Node, NodeConfig, ShardEvent, StoreConfig, log};
 use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ClassTable, ErrorCode, HubId, Limits, PrincipalId};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -153,7 +153,7 @@ impl TestNode {
     /// The clients as the control plane sees them.
     pub fn clients(&self) -> Vec<ClientInfo> {
         let call = Call::All(Question::Clients(ClientFilter::default(), u64::MAX));
-        let Event::Parts(_, parts) = self.request(PrincipalId::default(), call) else {
+        let Event::Shard(ShardEvent::Parts(_, parts)) = self.request(PrincipalId::default(), call) else {
             panic!("a question is answered by parts");
         };
         let of = |part| if let Part::Clients(infos) = part { infos } else { Vec::new() };
@@ -164,7 +164,7 @@ impl TestNode {
     pub fn delete(&self, room: &str) -> Result<u64, ErrorCode> {
         let call = Call::Room(room.into(), Question::DeleteRoom(room.into()));
         match self.request(PrincipalId::default(), call) {
-            Event::Parts(_, parts) => match &parts[..] {
+            Event::Shard(ShardEvent::Parts(_, parts)) => match &parts[..] {
                 [Part::Number(number)] => *number,
                 other => panic!("{other:?}"),
             },
@@ -203,7 +203,7 @@ impl TestNode {
     /// The next reply to a request to open or close a hub.
     pub fn hub_answer(&self) -> Result<HubAnswer, Refusal> {
         match self.answer() {
-            Event::Hub(_, outcome) => outcome,
+            Event::Log(log::Event::Hub(_, outcome)) => outcome,
             other => panic!("{other:?}"),
         }
     }
@@ -222,7 +222,11 @@ impl TestNode {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             for event in self.node.control.drain(1) {
-                if matches!(event, Event::Parts(7, _) | Event::Published(7, _) | Event::Hub(7, _)) {
+                if matches!(
+                    event,
+                    Event::Shard(ShardEvent::Parts(7, _) | ShardEvent::Published(7, _))
+                        | Event::Log(log::Event::Hub(7, _))
+                ) {
                     return event;
                 }
             }

@@ -7,7 +7,7 @@ use hubsub_node::LeadMail;
 use hubsub_node::link::{Identity, Registered, Secret, VERSIONS};
 use hubsub_node::log::start::{LogConfig, Numbering};
 use hubsub_node::routes::{ClassRow, HubRow};
-use hubsub_node::{Control, Event, Node, NodeConfig, StoreConfig};
+use hubsub_node::{Control, Event, Node, NodeConfig, StoreConfig, log};
 use hubsub_types::names::Matcher;
 use hubsub_types::{Class, ClassTable, Durability, History, HubId, Limits, NodeId, Term};
 use std::net::TcpStream;
@@ -111,7 +111,7 @@ impl Trio {
         for (at, node) in trio.nodes.iter().enumerate() {
             let openings = node.openings().unwrap();
             (0..HUBS).for_each(|index| openings.open(u64::from(index), HubId(hub("log", index)), 0, index));
-            trio.wait(at, "hubs are open", |event| matches!(event, Event::Hub(2, Ok(_))));
+            trio.wait(at, "hubs are open", |event| matches!(event, Event::Log(log::Event::Hub(2, Ok(_)))));
         }
         trio.tell(&[0, 1, 2]);
         trio.wait_ready();

@@ -28,7 +28,6 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -36,7 +36,6 @@ pub enum Bytes {
 }
 
 impl Bytes {
-    #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Bytes::Shared(bytes) => bytes,
@@ -57,7 +56,6 @@ pub struct Frame {
 
 impl Frame {
     /// A frame without a record, or with records that no policy applies to any more.
-    #[must_use]
     pub fn plain(bytes: Bytes) -> Frame {
         Frame { bytes, tag: None, closes: false, is_reply: false }
     }
@@ -117,7 +115,6 @@ pub struct Output {
 
 impl Output {
     /// Whether it can return to the pool.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         let is_empty = self.pieces.is_empty() && self.queue.is_empty() && self.slots.is_empty();
         is_empty && self.gaps.is_empty() && self.held.is_none()
@@ -138,7 +135,6 @@ impl Output {
     }
 
     /// Whether a publish of this client waits for the log.
-    #[must_use]
     pub fn waits_for_log(&self) -> bool {
         let Some(last) = self.logged_slot else { return false };
         let place = last.wrapping_sub(self.first_slot) as usize;
@@ -150,7 +146,6 @@ impl Output {
     }
 
     /// Bytes pending for the client.
-    #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.queue_bytes + self.turn_bytes + self.slot_bytes + self.long_bytes
     }
@@ -230,7 +225,6 @@ impl Output {
     /// Whether something may have to precede a record: queued records, confirmations, replies to its own
     /// publishes, or gaps.
     #[inline]
-    #[must_use]
     pub fn holds_records(&self) -> bool {
         !self.queue.is_empty() || self.confirms > 0 || !self.own_publishes.is_empty() || !self.gaps.is_empty()
     }
@@ -280,7 +274,6 @@ impl Output {
 
     /// Whether each record replaces older ones of its topic even if there is room: this holds until the queue
     /// that was full is written.
-    #[must_use]
     pub fn conflates(&self) -> bool {
         self.latest.is_some()
     }

@@ -39,7 +39,6 @@ pub enum Pending {
 
 impl Pending {
     /// Whether records must stay after this reply.
-    #[must_use]
     pub fn is_confirm(&self) -> bool {
         matches!(self, Pending::Confirm(_) | Pending::Start(..) | Pending::Join(_) | Pending::Events(_))
     }
@@ -88,7 +87,6 @@ impl Output {
     }
 
     /// Whether a publish to this topic is unanswered, so that the topic's records wait.
-    #[must_use]
     pub fn answers_first(&self, topic: &[u8]) -> bool {
         !self.own_publishes.is_empty() && {
             let hash = topic_hash(topic);
@@ -97,7 +95,6 @@ impl Output {
     }
 
     /// The number of the next slot.
-    #[must_use]
     pub fn next_slot(&self) -> u32 {
         self.first_slot.wrapping_add(self.slots.len() as u32)
     }

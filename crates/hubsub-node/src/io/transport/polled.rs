@@ -29,7 +29,6 @@ pub struct Asker {
 }
 
 impl Polled {
-    #[must_use]
     pub fn new(secret: u128) -> Polled {
         Polled { secret, frames: Vec::new(), waits: None, is_watched: false, posts: None }
     }

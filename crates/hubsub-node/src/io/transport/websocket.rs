@@ -64,7 +64,6 @@ pub struct WebSocket {
 
 impl WebSocket {
     /// A connection before its handshake.
-    #[must_use]
     pub fn new(socket: TcpStream, pages: OriginCheck) -> WebSocket {
         WebSocket {
             socket,
@@ -80,7 +79,6 @@ impl WebSocket {
         }
     }
 
-    #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
@@ -96,25 +94,21 @@ impl WebSocket {
 
     /// Whether there may be more although the last read did not fill its buffer: bytes of the socket, or the
     /// peer's Close after what was read.
-    #[must_use]
     pub fn has_more(&self) -> bool {
         self.has_more || self.is_over
     }
 
     /// Set if the bytes are passed through from here on; the input then begins with the complete request.
-    #[must_use]
     pub fn raw(&self) -> Option<Raw> {
         self.raw
     }
 
     /// Whether the handshake is done.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.decoder.is_some()
     }
 
     /// Memory of an incomplete request head or frame header, in bytes.
-    #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         self.kept.capacity()
     }
@@ -334,13 +328,11 @@ impl WebSocket {
 }
 
 /// Whether HTTP requests with this path are answered.
-#[must_use]
 pub fn serves(path: &str) -> bool {
     topic_of(path).is_some() || is_poll(path)
 }
 
 /// Whether it is the path of long polls.
-#[must_use]
 pub fn is_poll(path: &str) -> bool {
     path == LONGPOLL_PATH
 }

@@ -32,9 +32,9 @@ pub(crate) struct Asked {
     pub bytes: usize,
 }
 
-/// All outstanding requests to peers.
 pub struct Asks {
-    next: u64,
+    /// The number of the next request.
+    pub(crate) next: u64,
     waiting: BTreeMap<u64, Asked>,
     /// Per link: their number and bytes.
     of_link: HashMap<ConnKey, (usize, usize)>,
@@ -63,11 +63,6 @@ impl Asks {
         });
     }
 
-    /// The number of the next request.
-    pub fn next(&self) -> u64 {
-        self.next
-    }
-
     pub(crate) fn has_room(&self, link: ConnKey, bytes: usize) -> bool {
         let waiting = self.of_link.get(&link).copied().unwrap_or_default();
         has_room(waiting, bytes, (ASKS_MAX, ASKS_BYTES_MAX))
@@ -80,7 +75,6 @@ impl Asks {
         self.next += 1;
     }
 
-    /// The outstanding request of this number on this link.
     pub(crate) fn take_of(&mut self, id: u64, link: ConnKey) -> Option<Asked> {
         self.waiting.get(&id).filter(|asked| asked.link == link)?;
         self.take(id)
@@ -109,7 +103,7 @@ impl Asks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Control;
+    use crate::control::{self, Control};
 
     #[test]
     fn a_question_is_answered_by_the_link_that_was_asked_and_by_no_other() {
@@ -123,10 +117,14 @@ mod tests {
         assert_eq!(asks.take_of(first, link(1)).map(|asked| asked.ticket), Some(1));
         assert!(asks.take_of(first, link(1)).is_none(), "once");
         assert_eq!((asks.of_link[&link(1)], asks.of_link[&link(2)]), ((1, 10), (1, 10)));
-        let control = Control::new(9).unwrap();
-        asks.lost(link(1), &control);
-        asks.give_up(ASK_US, &control);
-        let ends = control.drain(9).into_iter().map(|event| format!("{event:?}")).collect::<Vec<_>>();
+        let queue = Control::new(9).unwrap();
+        asks.lost(link(1), &queue);
+        asks.give_up(ASK_US, &queue);
+        let text = |event| match event {
+            control::Event::Link(event) => format!("{event:?}"),
+            other => format!("{other:?}"),
+        };
+        let ends = queue.drain(9).into_iter().map(text).collect::<Vec<_>>();
         assert_eq!(ends, ["Answered(2, Err(LinkLost))", "Answered(3, Err(TimedOut))"]);
         assert!(asks.of_link.is_empty() && asks.waiting.is_empty(), "nothing is kept");
     }

@@ -7,7 +7,6 @@ use mio::net::TcpStream;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 
-/// The role of a connection.
 #[derive(Debug)]
 pub(crate) enum Role {
     /// It was accepted and has not authenticated yet.
@@ -18,7 +17,6 @@ pub(crate) enum Role {
     Dialed(Box<str>),
     /// A probe: checks whether a process listens at that node's port.
     Probe(Box<str>),
-    /// A link with that peer.
     Up(Peer),
     /// Closing: output is still written and input discarded, until then, in µs.
     Closing(u64),
@@ -48,7 +46,6 @@ pub(crate) struct Conn {
     pub is_dirty: bool,
     /// True if it is in the list of connections to read.
     pub is_ready: bool,
-    /// True if this side has shut down its direction.
     pub is_shut: bool,
 }
 
@@ -72,7 +69,6 @@ impl Conn {
         }
     }
 
-    /// True if input is to be read.
     pub fn reads(&self) -> bool {
         self.is_connected && !matches!(self.role, Role::Proved(..))
     }
@@ -86,7 +82,6 @@ impl Conn {
         }
     }
 
-    /// The remote address, for logs.
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.peer_addr().ok()
     }

@@ -2,10 +2,8 @@
 
 use hubsub_types::{ErrorCode, HubId, Term};
 
-/// An event of the links for the control plane.
 #[derive(Debug)]
 pub enum Event {
-    /// A change in the state of a peer.
     Link(LinkEvent),
     /// A change of this process's leader leases, or of a controller's view of other nodes' leases.
     Lead(LeadEvent),
@@ -17,7 +15,6 @@ pub enum Event {
     Answered(u64, Result<Box<[u8]>, ErrorCode>),
 }
 
-/// A change of a peer's state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// All links are up.
@@ -33,16 +30,13 @@ pub enum Change {
     Dead,
 }
 
-/// A change of a peer's state, with the peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkEvent {
     pub node: Box<str>,
-    /// The incarnation of the peer's process.
     pub incarnation: u64,
     pub change: Change,
 }
 
-/// Leader lease events for the control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeadEvent {
     /// This process has a leader lease (again): its shards lead the hubs assigned to them.

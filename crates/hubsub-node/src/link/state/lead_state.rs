@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 
 /// Shard 0's state of leader leases, once links have begun.
 pub(crate) struct LeadState {
-    /// The incarnation of this process.
     pub incarnation: u64,
     pub machine: LeaderLeases,
     pub gate: LeaseGate,
@@ -31,7 +30,6 @@ pub(crate) struct LeadState {
     pub is_touched: bool,
     /// Events of this turn, for the control plane with the next view.
     pub events: Vec<LeadEvent>,
-    /// True if another change is to be reported.
     pub is_changed: bool,
     pub shown_us: u64,
     pub wake_us: u64,
@@ -64,7 +62,6 @@ impl LeadState {
         left.retain(|&process| !machine.forget_left(process));
     }
 
-    /// Applies the set of registered processes.
     pub fn set_registered(&mut self, roster: &[Registered]) {
         let new: BTreeMap<NodeId, u64> = roster.iter().map(|peer| (peer.id, peer.incarnation)).collect();
         for (node, incarnation) in std::mem::replace(&mut self.registered, new) {

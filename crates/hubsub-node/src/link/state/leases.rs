@@ -26,7 +26,6 @@ pub enum LeadMail {
     /// Control plane to shard 0: the leases that this node may grant. Answered under the ticket once it
     /// applies.
     Tables {
-        /// Ticket of the response.
         ticket: u64,
         /// Number of the controller term, from 1.
         controller_term: u64,
@@ -34,7 +33,6 @@ pub enum LeadMail {
         until_us: u64,
         /// A time at which the coordinator still confirmed the controller term, in µs.
         confirmed_us: u64,
-        /// The leases that each process may be granted.
         tables: Tables,
         /// Revision of the voters that grants name.
         voters_revision: u64,
@@ -53,8 +51,6 @@ pub enum LeadMail {
 }
 
 impl LeadMail {
-    /// Bytes that count against the mailbox limit.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let more = match self {
             LeadMail::Routes(routes) => size_of_val(&routes[..]),
@@ -98,7 +94,6 @@ impl Led {
 
     /// The term in which this shard leads a hub at `now_us` (µs of the node's clock), or `None`.
     #[inline]
-    #[must_use]
     pub fn leads(&self, hub: HubId, now_us: u64) -> Option<Term> {
         if self.gate.may_lead(now_us) { self.hubs.get(&hub).copied() } else { None }
     }

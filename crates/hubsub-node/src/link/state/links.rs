@@ -32,7 +32,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-/// The poll token of the link listener.
 pub(crate) const LISTENER: Token = Token(usize::MAX - 2);
 
 /// The first poll token of links; client tokens are below 2^32.
@@ -41,10 +40,8 @@ pub(crate) const TOKENS: usize = 1 << 40;
 /// Bytes of frames passed to another shard, per connection: live, then reads.
 pub(crate) type Owed = (ShardId, ConnKey, NodeId, [usize; 2]);
 
-/// The links of one shard.
 pub struct Links {
     shard: u16,
-    /// The number of shards of this node.
     shards: u16,
     pub(crate) peer_table: Arc<PeerTable>,
     pub(crate) control: Arc<dyn Report<Event>>,
@@ -55,7 +52,6 @@ pub struct Links {
     identity: Option<Arc<Identity>>,
     /// For new links; existing ones keep theirs.
     pub(crate) limits: Arc<LinkLimits>,
-    /// The time of this turn.
     pub(crate) now: Now,
     pub(crate) conns: Slab<Conn>,
     pub(crate) peers: HashMap<Box<str>, PeerLink>,
@@ -76,7 +72,8 @@ pub struct Links {
     wake_us: u64,
     /// When to accept again after file descriptors ran out, in µs.
     accept_at_us: Option<u64>,
-    accepts_more: bool,
+    /// True if more connections may wait to be accepted.
+    pub(crate) accepts_more: bool,
     /// Unauthenticated peers: accepted and not admitted yet, oldest first.
     strangers: VecDeque<ConnKey>,
     is_stopping: bool,
@@ -93,7 +90,6 @@ pub struct Links {
 }
 
 impl Links {
-    #[must_use]
     pub fn new(
         shard: ShardId,
         shards: u16,
@@ -143,12 +139,10 @@ impl Links {
 
     /// The time of this turn, in µs of the node's clock.
     #[inline]
-    #[must_use]
     pub fn now_us(&self) -> u64 {
         self.now.mono_us
     }
 
-    /// Sets the time of a turn.
     #[inline]
     pub fn set_now(&mut self, mono_us: u64, wall_us: u64) {
         self.now = Now { mono_us, wall_us };
@@ -156,39 +150,27 @@ impl Links {
 
     /// True if the next turn must not wait.
     #[inline]
-    #[must_use]
     pub fn has_work(&self) -> bool {
         !self.dirty.is_empty() || !self.ready.is_empty() || self.accepts_more
     }
 
     /// Time until the next timer, in ms; none if no timer is set.
     #[inline]
-    #[must_use]
     pub fn wait_ms(&self) -> Option<u64> {
         let wake_us = self.wake_us.min(self.leads.as_ref().map_or(u64::MAX, |leads| leads.wake_us()));
         (wake_us != u64::MAX).then(|| wake_us.saturating_sub(self.now.mono_us).div_ceil(1_000))
     }
 
-    /// True if no connection is left.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.conns.len() == 0
     }
 
     /// True if credit is withheld, so the reason must be checked again.
     #[inline]
-    #[must_use]
     pub fn holds_credit(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// True if more connections may wait to be accepted.
-    pub(crate) fn accepts(&self) -> bool {
-        self.accepts_more
-    }
-
-    /// The connection of a poll token.
-    #[must_use]
     pub fn key_of(&self, token: Token) -> Option<ConnKey> {
         self.conns.key_at((token.0 - TOKENS) as u32)
     }
@@ -221,7 +203,6 @@ impl Links {
         self.wake_us = 0;
     }
 
-    /// True if a name is this node's.
     pub(crate) fn is_own(&self, name: &str) -> bool {
         self.identity.as_ref().is_some_and(|identity| *identity.node == *name)
     }
@@ -229,21 +210,14 @@ impl Links {
     /// Sets the controller part of this node's status: its own controller term, the term that it
     /// acknowledges, and the number of that acknowledgement.
     pub(crate) fn set_beat(&mut self, beat: Beat) {
-        let Beat { controller_term, acknowledges, acknowledgement } = beat;
-        self.set_status(Status {
-            controller_term,
-            acknowledged_term: acknowledges,
-            acknowledgement,
-            ..self.status
-        });
+        let Beat { controller_term, acknowledges: acknowledged_term, acknowledgement } = beat;
+        self.set_status(Status { controller_term, acknowledged_term, acknowledgement, ..self.status });
     }
 
-    /// Sets the readiness in this node's status.
     pub(crate) fn set_ready(&mut self, is_ready: bool) {
         self.set_status(Status { is_ready, ..self.status });
     }
 
-    /// Sets the version of this node's classes in its status.
     pub(crate) fn set_classes(&mut self, classes: u64) {
         self.set_status(Status { classes, ..self.status });
     }

@@ -43,8 +43,6 @@ pub enum LinkMail {
 }
 
 impl LinkMail {
-    /// Its memory in bytes, for mailbox limits.
-    #[must_use]
     pub fn weight(&self) -> usize {
         match self {
             LinkMail::Message { message, .. } | LinkMail::Send(_, message) => message.weight(),

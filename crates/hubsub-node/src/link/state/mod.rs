@@ -34,8 +34,6 @@ use hubsub_wire::link::LinkLimits;
 /// Bytes for names and headers in addition to the longest command's payload.
 const NAMES_BYTES: u64 = 1024 * 1024;
 
-/// The link limits of a node with these limits.
-#[must_use]
 pub fn limits(limits: &Limits) -> LinkLimits {
     LinkLimits {
         frame_bytes_max: (limits.frame_bytes_max + NAMES_BYTES).min(u64::from(u32::MAX) - 1) as usize,
@@ -55,8 +53,6 @@ pub fn limits(limits: &Limits) -> LinkLimits {
     }
 }
 
-/// The lease timing of a node with these limits.
-#[must_use]
 pub fn timing(limits: &Limits) -> Timing {
     Timing { lease_us: limits.leader_lease_ms * 1_000, silence_us: limits.leader_silence_ms * 1_000 }
 }

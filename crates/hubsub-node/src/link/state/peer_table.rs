@@ -30,11 +30,9 @@ pub struct Registered {
     pub incarnation: u64,
     /// Addresses of its link listener, tried in turn.
     pub addresses: Vec<SocketAddr>,
-    /// The number of its shards.
     pub shards: u16,
 }
 
-/// The state of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum State {
     /// It is to be dialed by the peer, or by this side when its back-off ends.
@@ -49,7 +47,6 @@ pub enum State {
 }
 
 impl State {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             State::Waiting => "waiting",
@@ -65,7 +62,6 @@ impl State {
     }
 }
 
-/// The state of one link of a peer.
 #[derive(Clone, Default, Debug)]
 pub struct LinkRow {
     pub state: State,
@@ -73,9 +69,7 @@ pub struct LinkRow {
     pub reason: Option<(&'static str, Box<str>)>,
     /// When bytes last arrived, in µs of the node's clock; 0 before.
     pub heard_us: u64,
-    /// The peer's clock offset.
     pub offset: Option<Offset>,
-    /// The peer's status in its last ping.
     pub status: Status,
     /// Totals of all connections of this link, including the current one.
     pub counters: Counters,
@@ -92,7 +86,6 @@ impl LinkRow {
     }
 }
 
-/// The table's entry of a peer.
 #[derive(Clone, Debug)]
 pub struct PeerRow {
     pub peer: Registered,
@@ -105,7 +98,6 @@ pub struct PeerRow {
     refused: Option<&'static str>,
 }
 
-/// The peer table of this node.
 pub struct PeerTable {
     control: Arc<dyn Report<Event>>,
     started: Instant,
@@ -125,44 +117,36 @@ struct Rows {
 }
 
 impl PeerTable {
-    /// The id of this node itself.
     pub const OWN: NodeId = NodeId(0);
 
     /// The table of a node with this name and number of shards; `started` is the zero of its clock.
-    #[must_use]
     pub fn new(node: String, shards: u16, started: Instant, control: Arc<dyn Report<Event>>) -> PeerTable {
         let (leads, ready) = (Shown::default(), ShownReady::default());
         PeerTable { control, started, node, shards, leads, ready, rows: Mutex::default() }
     }
 
     /// All peers sorted by name, and the node's clock in µs.
-    #[must_use]
     pub fn peers(&self) -> (Vec<PeerRow>, u64) {
         let peers = self.rows().peers.values().cloned().collect();
         (peers, self.now_us())
     }
 
     /// The incarnations of peers that are registered and not known to be dead.
-    #[must_use]
     pub fn runs(&self) -> HashSet<u64> {
         let rows = self.rows();
         rows.peers.values().filter(|row| !row.is_dead).map(|row| row.peer.incarnation).collect()
     }
 
     /// The node's clock, in µs since it started.
-    #[must_use]
     pub fn now_us(&self) -> u64 {
         self.started.elapsed().as_micros() as u64
     }
 
     /// This process's id of a node, which never changes, registered or not; none if no ids are left.
-    #[must_use]
     pub fn id_of(&self, node: &str) -> Option<NodeId> {
         if *node == *self.node { Some(PeerTable::OWN) } else { self.rows().id_of(node) }
     }
 
-    /// The names of all nodes with an id.
-    #[must_use]
     pub fn names(&self) -> HashMap<NodeId, Box<str>> {
         let rows = self.rows();
         let others = rows.ids.iter().map(|(name, &id)| (id, name.clone()));
@@ -177,11 +161,8 @@ impl PeerTable {
         for mut peer in peers.into_iter().filter(|peer| *peer.node != *self.node) {
             let Some(id) = rows.id_of(&peer.node) else {
                 let fields = vec![("node", peer.node.to_string())];
-                self.control.log(
-                    Level::Error,
-                    "no id is left for a node: this one is to be restarted",
-                    fields,
-                );
+                let what = "no id is left for a node: this one is to be restarted";
+                self.control.log(Level::Error, what, fields);
                 continue;
             };
             peer.id = id;
@@ -200,7 +181,6 @@ impl PeerTable {
         rows.peers.values().map(|row| row.peer.clone()).collect()
     }
 
-    /// A peer is no longer registered.
     fn forget(&self, row: PeerRow) {
         if row.is_up {
             self.tell(&row.peer, Change::Down("unregistered", "the node is not registered any more".into()));
@@ -363,8 +343,13 @@ mod tests {
     }
 
     fn changes(control: &Control) -> Vec<Change> {
-        let change =
-            |event| if let crate::control::Event::Link(event) = event { Some(event.change) } else { None };
+        let change = |event| {
+            if let crate::control::Event::Link(Event::Link(event)) = event {
+                Some(event.change)
+            } else {
+                None
+            }
+        };
         control.drain(64).into_iter().filter_map(change).collect()
     }
 

@@ -29,25 +29,20 @@ impl Gate {
         self.silent.store(is_silent, Ordering::Relaxed);
     }
 
-    /// True if the peer is suspected.
-    #[must_use]
     pub fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Relaxed)
     }
 
     /// True if frames of the lane would be sent at once.
-    #[must_use]
     pub fn is_open(&self, is_read: bool) -> bool {
         if is_read { self.reads.load(Ordering::Relaxed) } else { self.live.load(Ordering::Relaxed) }
     }
 }
 
-/// A link that is up.
 #[derive(Clone, Debug)]
 pub struct Way {
     /// Its number, which is also its shard.
     pub link: u16,
-    /// The incarnation of the peer's process.
     pub incarnation: u64,
     /// Its connection at that shard.
     pub key: ConnKey,
@@ -57,7 +52,6 @@ pub struct Way {
 /// The links of one node, by number.
 #[derive(Default)]
 struct Ways {
-    /// The incarnation of its process.
     incarnation: u64,
     ways: Vec<Option<Way>>,
 }
@@ -107,7 +101,6 @@ impl Reach {
     }
 
     /// The link that a hub uses to a node, if it is up.
-    #[must_use]
     pub fn way(&self, node: NodeId, hub: HubId) -> Option<&Way> {
         let ways = &self.nodes.get(usize::from(node.0)).filter(|known| !known.ways.is_empty())?.ways;
         ways[hub.0 as usize % ways.len()].as_ref()

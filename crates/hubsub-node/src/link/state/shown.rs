@@ -22,7 +22,6 @@ pub struct Shown(Mutex<LeadView>);
 
 impl Shown {
     /// The current view, a few ms old at most once leader leases have begun.
-    #[must_use]
     pub fn get(&self) -> LeadView {
         self.lock().clone()
     }
@@ -38,7 +37,6 @@ pub struct ShownReady(Mutex<BTreeMap<NodeId, u64>>);
 
 impl ShownReady {
     /// Incarnations of the ready nodes, by the peer table's ids.
-    #[must_use]
     pub fn get(&self) -> BTreeMap<NodeId, u64> {
         self.lock().clone()
     }

@@ -1,9 +1,10 @@
 //! Queries of a whole hub: its records in order of offsets, in pieces, with gaps.
 
 use super::*;
-use hub_reading::{Answer, HubSearch};
+use hub_reading::HubSearch;
 use hubsub_route::{HubFilter, HubLogRead, HubRange, HubRead, HubThen};
 use hubsub_types::{ConnKey, ShardId};
+use reading::Answer;
 use std::os::unix::fs::FileExt;
 
 /// Runs one query of a chain.

@@ -13,9 +13,7 @@ use hubsub_types::{ConnKey, PrincipalId};
 pub enum MqttMail {
     /// To the id's shard: this connection wants the id.
     Claim(Box<str>, Claimant),
-    /// From the id's shard: the claim is granted.
     Granted(ConnKey),
-    /// From the id's shard: the claim is refused.
     Refused(ConnKey),
     /// From the id's shard: a later connection superseded the claim.
     Displaced(ConnKey),
@@ -33,19 +31,15 @@ pub enum MqttMail {
     Restore(Box<Found>),
     /// To the id's shard: the process that held this session is gone.
     TakeOver(Box<str>),
-    /// A reply of the session store.
     Stored(Box<Stored>),
 }
 
-/// A reply of the session store.
 #[derive(Debug)]
 pub struct Stored {
-    /// The shard's request number.
     pub number: u32,
     pub answer: Result<Answer, StoreError>,
 }
 
-/// A connection on its way to a session.
 pub struct Traveller {
     pub io: Transport,
     pub id: u64,
@@ -58,13 +52,11 @@ pub struct Traveller {
     /// Its previous place, under which it claims the client id.
     pub from: Holder,
     pub client_id: Box<str>,
-    /// The slot of the session.
     pub to: ConnKey,
 }
 
 impl MqttMail {
     /// Its memory in bytes, for mailbox limits.
-    #[must_use]
     pub fn weight(&self) -> usize {
         LETTER_BYTES
             + match self {
@@ -97,13 +89,6 @@ impl Stored {
 }
 
 impl Traveller {
-    /// The socket, for registration.
-    pub fn source(&mut self) -> &mut mio::net::TcpStream {
-        self.io.source()
-    }
-
-    /// Its memory, for mailbox limits.
-    #[must_use]
     pub fn weight(&self) -> usize {
         size_of::<Traveller>() + self.input.len()
     }

@@ -30,7 +30,6 @@ pub struct State {
     pub claims: Claims,
     /// The number of the last claim of a client id.
     pub claimed: u64,
-    /// Sessions without a connection.
     pub sessions: Sessions,
     /// Whether the node is about to leave its cluster, and accepts no clients.
     pub is_leaving: bool,
@@ -40,9 +39,7 @@ pub struct State {
     pub readings: Readings,
     /// `None` if there is no separate store of sessions.
     pub store: Option<StoreEnd>,
-    /// Connections to move to the holders of their sessions.
     pub called: Vec<(ConnKey, Holder)>,
-    /// Number of accepted clients.
     pub clients: usize,
     /// Encodings of the record that is being delivered.
     pub(crate) cache: Encodings,
@@ -61,12 +58,10 @@ pub struct State {
 }
 
 impl State {
-    #[must_use]
     pub fn new(store: Option<StoreEnd>) -> State {
         State { store, ..State::default() }
     }
 
-    /// Updates the session gauges.
     pub fn show_sessions(&self, metrics: &ShardMetrics) {
         let sessions = &self.sessions;
         metrics.mqtt_sessions.set((sessions.connected + sessions.offline()) as u64);

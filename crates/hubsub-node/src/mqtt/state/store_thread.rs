@@ -24,22 +24,18 @@ const TOGETHER: usize = 1_024;
 /// The most bytes in a batch; the last request may exceed it.
 const TOGETHER_BYTES: usize = 8 << 20;
 
-/// The thread of a session store.
 pub struct StoreThread {
     work: Arc<Work>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A request of a shard.
 struct Asks {
     shard: ShardId,
-    /// The shard's request number.
     number: u32,
     request: Request,
 }
 
 impl Asks {
-    /// Its memory, for the queue limit.
     fn weight(&self) -> usize {
         let bytes = match &self.request {
             Request::Save { id, snapshot, entries, .. } => {
@@ -64,7 +60,6 @@ pub struct StoreEnd {
 }
 
 impl StoreEnd {
-    #[must_use]
     pub fn new(thread: &StoreThread, shard: ShardId) -> StoreEnd {
         StoreEnd { work: Arc::clone(&thread.work), shard, looks: None }
     }
@@ -75,7 +70,6 @@ impl StoreEnd {
     }
 }
 
-/// Whether a store answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreState {
@@ -85,7 +79,6 @@ pub enum StoreState {
     Away,
 }
 
-/// The store's status for operators.
 #[derive(Serialize)]
 pub struct StoreStatus {
     pub state: StoreState,
@@ -94,14 +87,12 @@ pub struct StoreStatus {
     pub figures: BTreeMap<&'static str, u64>,
 }
 
-/// State shared by the thread and the shards.
 struct Work {
     queue: Mutex<Queue>,
     came: Condvar,
     bytes_max: usize,
     inboxes: Arc<dyn Post<MqttMail>>,
     lines: Arc<LogLines>,
-    /// Why it does not answer; none if it does.
     away: Mutex<Option<String>>,
     requests: AtomicU64,
     errors: AtomicU64,
@@ -113,7 +104,6 @@ struct Work {
 #[derive(Default)]
 struct Queue {
     requests: VecDeque<Asks>,
-    /// Bytes of the queued requests.
     bytes: usize,
     is_stopping: bool,
 }
@@ -148,8 +138,6 @@ impl StoreThread {
         Ok(StoreThread { work, thread: Mutex::new(Some(thread)) })
     }
 
-    /// The store's status for operators.
-    #[must_use]
     pub fn status(&self) -> StoreStatus {
         let work = &self.work;
         let reason = work.away.lock().expect("nothing panics under this lock").clone();

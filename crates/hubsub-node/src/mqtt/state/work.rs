@@ -9,7 +9,6 @@ use hubsub_types::{ConnKey, ErrorCode};
 pub enum Work {
     /// Mail of this shard to itself.
     Mail(MqttMail),
-    /// This session must be recorded.
     Record(ConnKey),
     /// A room's history for the session that is being restored at this connection slot.
     Past(ConnKey, Result<HistoryPart, ErrorCode>),
@@ -19,15 +18,11 @@ pub enum Work {
     Follows(ConnKey, bool),
 }
 
-/// Requests of an id's shard to the id's room.
 pub enum ClaimAsked {
-    /// To join the room.
     Watch(Box<str>),
-    /// To publish a claim there.
     Claim(Box<str>, Token),
 }
 
-/// The operation that a write completes.
 pub enum Written {
     /// A snapshot of the connection with this visit number, and those that wait for it.
     Snapshot(ConnKey, u32, Vec<Wait>),

@@ -7,7 +7,6 @@ use hubsub_route::presence::{Diff, Member, Seen};
 use hubsub_types::ShardId;
 use std::sync::Arc;
 
-/// A change of a room's members.
 #[derive(Debug)]
 pub struct Told {
     pub diff: Diff,
@@ -15,7 +14,6 @@ pub struct Told {
     pub is_counted: bool,
 }
 
-/// Messages between shards about members.
 #[derive(Debug)]
 pub enum PresenceMail {
     /// To the room's shard: a member has joined.
@@ -35,8 +33,6 @@ pub enum PresenceMail {
 }
 
 impl PresenceMail {
-    /// Its memory in bytes, for mailbox limits.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let of = |members: &[Seen]| members.iter().map(|(_, member)| member.weight()).sum::<usize>();
         LETTER_BYTES
@@ -52,12 +48,10 @@ impl PresenceMail {
 
 /// A request to a node room or about a room of this node.
 pub enum PresenceAsked {
-    /// To join that room.
     Enter(Arc<[u8]>),
     /// To publish the message of that number there.
     Say(Arc<[u8]>, u64),
     /// To write the join or leave record with this reference.
     Recorded(u64),
-    /// To publish a room's occupancy.
     Occupancy(Arc<[u8]>),
 }

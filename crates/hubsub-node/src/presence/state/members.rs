@@ -23,7 +23,6 @@ const ANSWER_MS: u64 = 1_000;
 /// The maximal bytes of members in one message of a node.
 const WORD_BYTES: usize = 64 * 1024;
 
-/// The watchers of a room.
 #[derive(Default)]
 pub struct Audience {
     /// The number of watching seats per shard, including waiting ones.
@@ -45,24 +44,19 @@ pub enum Out {
     Mail(PresenceMail),
     /// The counts of all nodes in this bucket are known now.
     CountsKnown(Arc<[u8]>),
-    /// Counts of nodes have changed.
     CountsChanged(Diff),
 }
 
-/// The presence state of a shard.
 pub struct Members {
     pub machine: Presence,
     pub audiences: HashMap<Arc<[u8]>, Audience, RandomState>,
     /// Member lists of watched rooms, reused within a second for many watchers that come at once.
     pub lists: HashMap<Arc<[u8]>, Arc<Shown>, RandomState>,
-    /// The run ids of registered processes.
     pub runs: BTreeMap<NodeId, u64>,
     pub occupancies: Occupancies,
-    /// Results to be delivered, in order.
     pub outbox: VecDeque<Out>,
     /// True while results are delivered: those that come meanwhile wait for their turn.
     pub is_delivering: bool,
-    /// Seats of this shard's connections.
     pub edge: Edge,
     /// Join and leave records not known to be logged.
     pub records: Records,
@@ -70,7 +64,6 @@ pub struct Members {
 
 impl Members {
     /// The state of a node outside a cluster, until `begin`.
-    #[must_use]
     pub fn new(shard: ShardId, node: &NodeInfo, listed_max: u64) -> Members {
         let listed_max = usize::try_from(listed_max).unwrap_or(usize::MAX);
         let limits = Limits { batch_ms: BATCH_MS, answer_ms: ANSWER_MS, listed_max, word_bytes: WORD_BYTES };
@@ -93,8 +86,6 @@ impl Members {
         self.occupancies.incarnation = incarnation;
     }
 
-    /// The run id of this process.
-    #[must_use]
     pub fn run(&self) -> u64 {
         self.machine.run()
     }
@@ -104,21 +95,8 @@ impl Members {
         self.lists = HashMap::default();
         self.edge.forget_lists();
     }
-
-    /// The number of this shard's rooms with local members or watchers.
-    #[must_use]
-    pub fn rooms(&self) -> usize {
-        self.machine.len()
-    }
-
-    /// The number of members that are counted and not listed.
-    #[must_use]
-    pub fn unlisted(&self) -> u64 {
-        self.machine.unlisted
-    }
 }
 
-/// The occupancy state of a shard.
 #[derive(Default)]
 pub struct Occupancies {
     /// This node's parts of rooms in buckets of this shard.
@@ -128,7 +106,6 @@ pub struct Occupancies {
     pub telling: Telling,
     /// True if it watches the buckets of this shard.
     pub listens: bool,
-    /// The incarnation of this process.
     pub incarnation: u64,
     /// Incarnations of the cluster's other processes, by run id.
     pub processes: BTreeMap<u64, u64>,
@@ -136,7 +113,6 @@ pub struct Occupancies {
     pub gone: BTreeSet<u64>,
 }
 
-/// This node's part of a room.
 #[derive(Default)]
 pub struct Own {
     pub shards: BTreeMap<ShardId, Counts>,

@@ -15,7 +15,6 @@ use std::sync::Arc;
 pub struct Records {
     /// By the reference of the member's join.
     pub unsaid: HashMap<u64, Unsaid, RandomState>,
-    /// The number of records given up.
     pub lost: u64,
 }
 
@@ -27,24 +26,19 @@ pub struct Unsaid {
     pub then: Option<Arc<[u8]>>,
 }
 
-/// The next step for a member's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Publish the waiting record.
     Say,
-    /// Publish it after a delay.
     SayLater,
     Nothing,
 }
 
 impl Records {
     /// The number of records not known to be logged.
-    #[must_use]
     pub fn waiting(&self) -> u64 {
         self.unsaid.len() as u64
     }
 
-    /// Adds the record of a join or leave.
     pub fn add(&mut self, reference: u64, topic: Arc<[u8]>, payload: Arc<[u8]>, waiting_max: u64) -> Next {
         let is_full = self.waiting() >= waiting_max;
         match self.unsaid.entry(reference) {

@@ -13,20 +13,17 @@ use std::sync::Arc;
 /// A member's key and metadata, a JSON object.
 pub type Who = (Box<str>, Box<[u8]>);
 
-/// The seats of this shard's connections.
 #[derive(Default)]
 pub struct Edge {
     /// The last number assigned, with the shard in its upper bits, so that it is unique in the node.
     last: u64,
     pub seats: HashMap<u64, Seat, RandomState>,
-    /// The seats of each connection.
     of_conns: HashMap<ConnKey, Places, RandomState>,
     /// By room and seat number.
     pub watchers: HashMap<Arc<[u8]>, BTreeMap<u64, Watcher>, RandomState>,
     /// The encoded member lists for rooms with new watchers, reused within a second.
     pub lists: HashMap<Arc<[u8]>, (Arc<Shown>, Forms), RandomState>,
-    /// The number of seats that are members.
-    members: u64,
+    pub members: u64,
     /// Bytes of the topic names of all seats.
     name_bytes: u64,
 }
@@ -38,9 +35,7 @@ struct Places {
     topics: HashMap<Arc<str>, u64, RandomState>,
     /// Seats that requests of an MQTT client join, by request number.
     requests: HashMap<u32, u64, RandomState>,
-    /// The number of seats that watch presence.
     watching: usize,
-    /// Bytes of their topic names.
     name_bytes: u64,
 }
 
@@ -51,7 +46,6 @@ pub struct Seat {
     pub member: Option<(u64, Who)>,
     /// The reference number at the join, used in its records.
     pub came: u64,
-    /// True if its connection watches presence.
     pub watches: bool,
     /// The number of an MQTT client's request that joins it.
     pub request: Option<u32>,
@@ -65,7 +59,6 @@ pub struct Wish<'a> {
     pub room: &'a [u8],
     /// Its key and metadata, if it will be a member.
     pub who: Option<Who>,
-    /// True if it will watch presence.
     pub watches: bool,
     /// The number of an MQTT client's request.
     pub request: Option<u32>,
@@ -78,15 +71,8 @@ pub struct Watcher {
 }
 
 impl Edge {
-    #[must_use]
     pub fn new(shard: ShardId) -> Edge {
         Edge { last: u64::from(shard.0) << 48, ..Edge::default() }
-    }
-
-    /// The number of members on this shard.
-    #[must_use]
-    pub fn members(&self) -> u64 {
-        self.members
     }
 
     pub fn number(&mut self) -> u64 {
@@ -94,32 +80,24 @@ impl Edge {
         self.last
     }
 
-    /// The number of a connection's seat in a topic.
-    #[must_use]
     pub fn seat_of(&self, key: ConnKey, topic: &str) -> Option<u64> {
         self.of_conns.get(&key)?.topics.get(topic).copied()
     }
 
-    /// The numbers of a connection's seats.
-    #[must_use]
     pub fn seats_of(&self, key: ConnKey) -> Vec<u64> {
         self.of_conns.get(&key).map(|places| places.topics.values().copied().collect()).unwrap_or_default()
     }
 
-    /// The number of a connection's seats that watch presence.
-    #[must_use]
     pub fn watched_by(&self, key: ConnKey) -> usize {
         self.of_conns.get(&key).map_or(0, |places| places.watching)
     }
 
     /// Bytes of the topic names of a connection's seats, and of all seats.
-    #[must_use]
     pub fn name_bytes(&self, key: ConnKey) -> (u64, u64) {
         (self.of_conns.get(&key).map_or(0, |places| places.name_bytes), self.name_bytes)
     }
 
     /// The number of the seat that an MQTT client's request joins.
-    #[must_use]
     pub fn seat_of_request(&self, key: ConnKey, request: u32) -> Option<u64> {
         self.of_conns.get(&key)?.requests.get(&request).copied()
     }
@@ -174,10 +152,8 @@ impl Edge {
     }
 }
 
-/// Why a member's update is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The connection is no member in this topic.
     NoMember,
     Code(ErrorCode),
 }
@@ -190,7 +166,6 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// The frames for all Phoenix clients of a topic.
     pub fn frames(
         &mut self,
         version: Version,
@@ -206,7 +181,6 @@ impl Forms {
         frames
     }
 
-    /// The JSON for all MQTT clients.
     pub fn json(&mut self, encode: impl FnOnce() -> Vec<u8>) -> Shared {
         self.json.get_or_insert_with(|| encode().into()).clone()
     }

@@ -10,7 +10,6 @@ use crate::redis::reply::{SYNTAX, error, quoting};
 use hubsub_types::ConnKey;
 use hubsub_wire::resp;
 
-/// The parsed arguments of a CLIENT KILL.
 #[derive(Debug)]
 struct Order {
     filter: ClientFilter,

@@ -41,17 +41,12 @@ pub fn list(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
 
 /// Redis's client type of a name. No connection is a master or a replica.
 pub fn kind(name: &[u8]) -> Option<&'static str> {
-    let kinds = [
-        ("normal", "normal"),
-        ("pubsub", "pubsub"),
-        ("master", "master"),
-        ("replica", "replica"),
-        ("slave", "replica"),
-    ];
-    kinds.iter().find(|(word, _)| is(name, word)).map(|(_, kind)| *kind)
+    if is(name, "slave") {
+        return Some("replica");
+    }
+    ["normal", "pubsub", "master", "replica"].into_iter().find(|kind| is(name, kind))
 }
 
-/// The error for an unknown client type.
 pub fn unknown_kind(name: &[u8]) -> Vec<u8> {
     quoting("ERR Unknown client type '", name, "'")
 }
@@ -91,32 +86,20 @@ fn in_order(parts: Vec<Part>, ids: &[u64]) -> Vec<ClientInfo> {
 }
 
 fn write_line(text: &mut String, info: &ClientInfo) {
+    let ClientInfo { id, addr, laddr, descriptor, name, age_s, idle_s, flags, command, .. } = info;
+    let ClientInfo { subscriptions, patterns, shard_subscriptions, lib_name, lib_ver, .. } = info;
+    let ClientInfo { query_bytes, pending_bytes, pending_frames, .. } = info;
     let multi = info.multi.map_or(-1, |count| count as i64);
     let events = if info.pending_bytes > 0 { "rw" } else { "r" };
     let memory = info.query_bytes + info.pending_bytes;
+    let resp = info.protocol.strip_prefix("resp").unwrap_or("0");
     let written = writeln!(
         text,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={multi} \
-         watch=0 qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={memory} \
-         events={events} cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
-        info.id,
-        info.addr,
-        info.laddr,
-        info.descriptor,
-        info.name,
-        info.age_s,
-        info.idle_s,
-        info.flags,
-        info.subscriptions,
-        info.patterns,
-        info.shard_subscriptions,
-        info.query_bytes,
-        info.pending_frames,
-        info.pending_bytes,
-        info.command,
-        info.protocol.strip_prefix("resp").unwrap_or("0"),
-        info.lib_name,
-        info.lib_ver,
+        "id={id} addr={addr} laddr={laddr} fd={descriptor} name={name} age={age_s} idle={idle_s} flags={flags} \
+         db=0 sub={subscriptions} psub={patterns} ssub={shard_subscriptions} multi={multi} watch=0 \
+         qbuf={query_bytes} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={pending_frames} \
+         omem={pending_bytes} tot-mem={memory} events={events} cmd={command} user=default redir=-1 resp={resp} \
+         lib-name={lib_name} lib-ver={lib_ver}",
     );
     written.expect("a string takes everything");
 }

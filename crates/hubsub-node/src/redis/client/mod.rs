@@ -5,7 +5,7 @@ pub mod kill;
 pub mod list;
 
 use super::args::{Args, is};
-use super::caller::{CLIENT_NAMES, check_name, set_name, switch};
+use super::caller::{CLIENT_NAMES, check_name, set_name};
 use super::reply::{SYNTAX, error, ok, quoting};
 use crate::context::Ctx;
 use crate::context::conn::Flags;
@@ -54,16 +54,6 @@ pub fn setinfo(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
         *(if is_name_of_library { &mut conn.extra().lib_name } else { &mut conn.extra().lib_ver }) = text;
     }
     ok(ctx, key);
-}
-
-/// `CLIENT NO-EVICT ON|OFF`: sets a flag that only `CLIENT LIST` and `CLIENT INFO` show.
-pub fn no_evict(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    switch(ctx, key, args, Flags::NO_EVICT);
-}
-
-/// `CLIENT NO-TOUCH ON|OFF`: sets a flag that only `CLIENT LIST` and `CLIENT INFO` show.
-pub fn no_touch(ctx: &mut Ctx, key: ConnKey, args: Args<'_>) {
-    switch(ctx, key, args, Flags::NO_TOUCH);
 }
 
 /// `CLIENT REPLY ON|OFF|SKIP`: only ON gets a reply.

@@ -50,7 +50,6 @@ pub fn redirection(
     }
 }
 
-/// The names have different slots.
 struct CrossSlot;
 
 /// The common slot of these names and of `before`.

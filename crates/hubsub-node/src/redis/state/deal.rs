@@ -13,13 +13,11 @@
 use super::slot::SLOTS;
 use hubsub_types::names::{hash, mix};
 
-/// The number of slots that are hashed together.
 const BLOCK: u16 = 64;
 
 /// Consecutive slots of one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// The first slot of the range.
     pub first: u16,
     /// The last slot, inclusive.
     pub last: u16,
@@ -29,7 +27,6 @@ pub struct Range {
 
 /// Assigns all slots to the nodes of these names, which are distinct, sorted, and at most as many as slots.
 /// Returns the ranges, sorted.
-#[must_use]
 pub fn deal(names: &[&str]) -> Vec<Range> {
     let Ok(count @ 1..) = u16::try_from(names.len()) else { return Vec::new() };
     let mut shares: Vec<u16> = (0..count).map(|i| SLOTS / count + u16::from(i < SLOTS % count)).collect();

@@ -6,10 +6,8 @@ use super::slot::SLOTS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Digits of a node's id.
 const ID_DIGITS: usize = 40;
 
-/// A node as reported to cluster clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterNode {
     /// Unique in the cluster; slots are assigned by it.
@@ -18,17 +16,14 @@ pub struct ClusterNode {
     pub id: String,
     /// The host of its cluster listener. Empty: the address that the client connected to.
     pub host: String,
-    /// The port of its cluster listener.
     pub port: u16,
 }
 
-/// The node list with its slot ranges.
 #[derive(Default, Debug)]
 pub struct Roster {
     nodes: Vec<ClusterNode>,
     /// Sorted, covering all slots; empty without nodes.
     ranges: Vec<Range>,
-    /// The index of this node.
     own: Option<u16>,
 }
 
@@ -59,20 +54,16 @@ impl Roster {
     }
 
     /// The owner of a slot, and whether that is this node.
-    #[must_use]
     pub fn owner(&self, slot: u16) -> Option<(&ClusterNode, bool)> {
         let range = self.ranges.get(self.ranges.partition_point(|range| range.last < slot))?;
         Some((&self.nodes[usize::from(range.owner)], self.own == Some(range.owner)))
     }
 
-    /// True if this node owns a slot.
-    #[must_use]
     pub fn is_own(&self, slot: u16) -> bool {
         self.owner(slot).is_some_and(|(_, is_own)| is_own)
     }
 
     /// This node and its index, if it is in the list.
-    #[must_use]
     pub fn own(&self) -> Option<(u16, &ClusterNode)> {
         self.own.map(|place| (place, &self.nodes[usize::from(place)]))
     }
@@ -82,7 +73,6 @@ impl Roster {
         self.nodes.iter().enumerate().map(|(place, node)| (place as u16, node))
     }
 
-    #[must_use]
     pub fn by_id(&self, id: &[u8]) -> Option<&ClusterNode> {
         self.nodes.iter().find(|node| node.id.as_bytes() == id)
     }
@@ -92,7 +82,6 @@ impl Roster {
         self.ranges.iter().map(|&range| (range, &self.nodes[usize::from(range.owner)]))
     }
 
-    /// The ranges of one node, by its index.
     pub fn ranges_of(&self, place: u16) -> impl Iterator<Item = &Range> + Clone {
         self.ranges.iter().filter(move |range| range.owner == place)
     }
@@ -101,21 +90,15 @@ impl Roster {
 /// A node list being distributed to the shards of a node.
 #[derive(Debug)]
 pub struct NewRoster {
-    roster: Arc<Roster>,
+    pub roster: Arc<Roster>,
     /// The number of shards that have not applied it.
     missing: AtomicUsize,
 }
 
 impl NewRoster {
     /// For this many shards, each of which gets it once.
-    #[must_use]
     pub fn new(roster: Roster, shards: usize) -> NewRoster {
         NewRoster { roster: Arc::new(roster), missing: AtomicUsize::new(shards) }
-    }
-
-    #[must_use]
-    pub fn roster(&self) -> &Arc<Roster> {
-        &self.roster
     }
 
     /// Counts a shard that applied it; returns whether it was the last.

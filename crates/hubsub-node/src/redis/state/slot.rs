@@ -2,11 +2,8 @@
 
 use hubsub_types::names::hash_tag;
 
-/// The number of slots.
 pub const SLOTS: u16 = 16_384;
 
-/// The slot of a channel or key.
-#[must_use]
 pub fn slot_of(name: &[u8]) -> u16 {
     crc16(hash_tag(name).unwrap_or(name)) % SLOTS
 }

@@ -7,7 +7,6 @@ use hubsub_types::names::Glob;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Unfinished listings of a shard.
 #[derive(Default)]
 pub struct Listings {
     pub(crate) waiting: VecDeque<(Listing, Ask)>,
@@ -19,9 +18,7 @@ pub enum Listing {
     /// Rooms, and the request to their hubs' logs that follows.
     Rooms(Wanted, Page),
     Topics {
-        /// Namespace of the topics.
         namespace: Namespace,
-        /// Pattern that topics must match.
         glob: Option<Glob>,
         /// Index of the next topic to scan.
         place: usize,
@@ -32,28 +29,14 @@ pub enum Listing {
 }
 
 impl Listing {
-    #[must_use]
     pub fn rooms(wanted: Wanted) -> Listing {
         let page = Page::new(wanted.glob.as_deref(), wanted.after.as_deref(), wanted.limit);
         Listing::Rooms(wanted, page)
     }
 
     /// Lists topics with subscribers; refused if their names exceed `bytes_max` bytes.
-    #[must_use]
     pub fn topics(namespace: Namespace, glob: Option<&[u8]>, bytes_max: u64) -> Listing {
         let (glob, bytes_left) = (glob.map(Glob::new), Some(bytes_max));
         Listing::Topics { namespace, glob, place: 0, found: Vec::new(), bytes_left }
-    }
-}
-
-impl Listings {
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
     }
 }

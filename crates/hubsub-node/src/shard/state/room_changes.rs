@@ -23,10 +23,9 @@ type News = Arc<[(Box<[u8]>, Change)]>;
 pub enum RouteMail {
     /// Join the cluster with the hubs that are known now.
     Join,
-    /// The classes have changed.
     Classes,
     /// To the home of these hubs: their leaders.
-    Leaders(Vec<(HubId, Term, Leader)>),
+    Leaders(Vec<(HubId, (Term, Leader))>),
     /// To the home of these hubs: whether this node is their acting leader, without a leader lease.
     Serves(Vec<(HubId, bool)>),
     /// Changed rooms of a class in the table.
@@ -60,7 +59,6 @@ pub struct RoomChanges {
 }
 
 impl RoomChanges {
-    #[must_use]
     pub fn new(inboxes: Arc<dyn Post<RouteMail>>) -> RoomChanges {
         RoomChanges { inboxes, order: Mutex::new(()) }
     }

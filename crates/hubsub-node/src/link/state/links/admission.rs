@@ -170,7 +170,6 @@ impl Links {
         self.again(key);
     }
 
-    /// A link is up.
     pub(super) fn up(&mut self, key: ConnKey, peer: &Peer) {
         self.end_look(&peer.node);
         let known = self.peers.get_mut(&peer.node).expect("links are held with registered peers");

@@ -208,7 +208,6 @@ impl Links {
         self.connect(&node, probes, why);
     }
 
-    /// No address of a peer could be connected.
     fn unreachable(&mut self, node: &str, probes: bool, why: &str) {
         let peer = self.peers.get_mut(node).expect("it was tried a moment ago");
         let all_refuse = peer.round.take().is_some_and(|round| round.all_refuse(&peer.registered.addresses));

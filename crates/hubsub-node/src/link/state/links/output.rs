@@ -11,7 +11,6 @@ use std::io::{ErrorKind, Write};
 const WRITE_BYTES: usize = 1024 * 1024;
 
 impl Links {
-    /// Writes the output of this turn.
     pub fn flush(&mut self, metrics: &ShardMetrics) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {

@@ -10,10 +10,8 @@ use hubsub_wire::link::Breaker;
 use hubsub_wire::link::handshake::dials;
 use std::sync::Arc;
 
-/// This shard's state of a peer.
 pub(crate) struct PeerLink {
     pub(crate) registered: Registered,
-    /// True if this side dials.
     pub(super) dials: bool,
     /// Decides when to dial or to probe the port.
     pub(super) breaker: Breaker,
@@ -28,12 +26,10 @@ pub(crate) struct PeerLink {
     /// The peer's requests and responses that the control plane has not taken.
     pub(crate) questions: Arc<Share>,
     pub(crate) answers: Arc<Share>,
-    /// The current attempt or probe.
     pub(super) round: Option<Round>,
 }
 
 impl Links {
-    /// Sets the registered peers.
     pub(crate) fn set_roster(&mut self, registered: &[Registered]) {
         self.has_roster = true;
         let mut old = std::mem::take(&mut self.peers);

@@ -10,7 +10,6 @@ pub(super) const RETRIES_MAX: usize = 16;
 /// One attempt over the addresses of a peer.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// The addresses as registered.
     registered: Box<[SocketAddr]>,
     /// Index of the first address to try.
     first: usize,
@@ -32,7 +31,6 @@ impl Round {
         (self.tried < self.registered.len()).then(|| self.registered[self.place()])
     }
 
-    /// The index of that address.
     pub fn place(&self) -> usize {
         (self.first + self.tried) % self.registered.len().max(1)
     }

@@ -7,7 +7,7 @@ mod end_tests;
 use super::{LISTENER, TOKENS};
 use crate::control::Event;
 use crate::link::state::conn::Role;
-use crate::link::{Change, Identity, LinkMail, Registered, Secret};
+use crate::link::{self, Change, Identity, LinkMail, Registered, Secret};
 use crate::lone::Lone;
 use hubsub_types::{ConnKey, ErrorCode, Limits, NodeId};
 use hubsub_wire::link::{End, Frame, Link, LinkLimits, Next, Now, Payload, Refusal};
@@ -125,7 +125,7 @@ impl Shard {
         crate::link::dispatch::tick(&mut self.lone.ctx);
         self.lone.ctx.flush();
         for event in self.lone.control.drain(usize::MAX) {
-            if let Event::Link(event) = event {
+            if let Event::Link(link::Event::Link(event)) = event {
                 self.changes.push(event.change);
             }
         }

@@ -18,7 +18,10 @@ fn a_peer_that_asks_without_end_ends_its_link_and_one_that_is_heard_does_not() {
             (0..most).for_each(|id| b.links_mut().control_frame(link, id, false, &body));
             assert_eq!(b.count(|role| matches!(role, Role::Up(_))), 1, "round {round}");
             let events = b.lone.control.drain(usize::MAX);
-            assert_eq!(events.iter().filter(|e| matches!(e, Event::Asked(..))).count(), most as usize);
+            assert_eq!(
+                events.iter().filter(|e| matches!(e, Event::Link(link::Event::Asked(..)))).count(),
+                most as usize
+            );
         }
         (0..=most).for_each(|id| b.links_mut().control_frame(link, id, false, &body));
         b.until(|b| {
@@ -48,11 +51,16 @@ fn who_asks_a_peer_that_does_not_answer_is_refused_at_the_bound_until_it_does() 
     let _a = b.is_dialed("a", 1);
     let link = up(&b);
     let answers = |b: &Shard| {
-        let answer =
-            |event| if let Event::Answered(ticket, came) = event { Some((ticket, came)) } else { None };
+        let answer = |event| {
+            if let Event::Link(link::Event::Answered(ticket, came)) = event {
+                Some((ticket, came))
+            } else {
+                None
+            }
+        };
         b.lone.control.drain(usize::MAX).into_iter().filter_map(answer).collect::<Vec<_>>()
     };
-    let first = b.links().asks.next();
+    let first = b.links().asks.next;
     (0..1_024).for_each(|ticket| b.links_mut().ask(ticket, "a", b"x"));
     assert_eq!(answers(&b), []);
     b.links_mut().ask(2_000, "a", b"x");
@@ -74,12 +82,13 @@ fn answers_that_the_control_plane_does_not_take_are_bounded_in_bytes() {
     let mut b = Shard::new("b");
     b.register("a", 1, &[]);
     let _a = b.is_dialed("a", 1);
-    let (link, first) = (up(&b), b.links().asks.next());
+    let (link, first) = (up(&b), b.links().asks.next);
     (0..3).for_each(|ticket| b.links_mut().ask(ticket, "a", b"x"));
     let long = vec![7; 40 << 20];
     (0..3).for_each(|ask| b.links_mut().control_frame(link, first + ask, true, &long));
     let events = b.lone.control.drain(usize::MAX);
-    let full = |event: &&Event| matches!(event, Event::Answered(_, Err(ErrorCode::LinkFull)));
+    let full =
+        |event: &&Event| matches!(event, Event::Link(link::Event::Answered(_, Err(ErrorCode::LinkFull))));
     assert_eq!(events.iter().filter(full).count(), 2, "who asked is told");
     assert_eq!(b.links().peers["a"].answers.waiting(), (0, 0));
 }
