@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -147,10 +148,22 @@ class HubSubServer:
             running = _inspect(str(ready["redis"]), process.pid)
             if running.build_profile == "debug":
                 raise BenchError("the server is a debug build", None, "make build builds a release")
+            note_build(running.build_profile)
             http, mqtt, ws = (str(where) if (where := ready.get(name)) else None for name in LISTENERS)
             yield replace(running, http=http, start_s=start_s, mqtt=mqtt, ws=ws)
         finally:
             end_process(process, STOP_S if store is None else STORE_STOP_S)
+
+
+@cache
+def note_build(profile: str) -> None:
+    """Prints a note on standard error, once, if a server is not the build of the wheels."""
+    if profile != "dist":
+        print(
+            f"note: the server is a `{profile}` build, as `make build` installs it: without link-time optimisation; "
+            "`make bench` measures the build of the wheels",
+            file=sys.stderr,
+        )
 
 
 @dataclass(frozen=True, slots=True)

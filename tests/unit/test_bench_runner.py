@@ -19,7 +19,7 @@ from hubsub_bench.mqtt_scenarios import MQTT_BY_NAME
 from hubsub_bench.report import RowFile, directory, lines, markdown_table, number
 from hubsub_bench.runner import run_scenario
 from hubsub_bench.scenarios import BY_NAME
-from hubsub_bench.servers import Running, RunningServer
+from hubsub_bench.servers import Running, RunningServer, note_build
 from hubsub_bench.stats import Verdict
 
 GENERATOR = """import json, sys
@@ -239,3 +239,13 @@ def test_two_generators_part_the_cores_if_there_are_two() -> None:
 )
 def test_numbers_have_three_digits_and_their_unit(value: float | None, unit: str, text: str) -> None:
     assert number(value, unit) == text
+
+
+@pytest.mark.parametrize(("profile", "lines"), [("release", 1), ("dist", 0)])
+def test_a_build_that_is_not_that_of_the_wheels_is_said_once(
+    profile: str, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note_build.cache_clear()
+    note_build(profile)
+    note_build(profile)
+    assert capsys.readouterr().err.count("note: the server is") == lines
