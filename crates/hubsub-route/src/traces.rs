@@ -142,11 +142,12 @@ impl Traces {
         !self.all.is_empty()
     }
 
-    /// Starts to follow the next records of a topic, as they come from other shards and nodes. Called again with the same number, it also follows what this shard's clients publish: so all places
-    /// of a record follow it before the first one does, and no step is missing.
+    /// Starts to follow the next records of a topic, as they come from other shards and nodes. Called again with
+    /// the same number, it also follows what this shard's clients publish: so all places of a record follow it
+    /// before the first one does, and no step is missing.
     ///
     /// # Errors
-    /// There are `max` others.
+    /// There are `max` others before their deadline.
     pub fn start(
         &mut self,
         number: u64,
@@ -163,7 +164,9 @@ impl Traces {
             return Ok(());
         }
         if self.all.len() >= max {
-            return Err(TooManyTraces);
+            // One that ended and that nobody collected makes room.
+            let ended = self.all.iter().position(|trace| now.mono_ms >= trace.deadline_ms);
+            self.all.remove(ended.ok_or(TooManyTraces)?);
         }
         self.all.push(Trace {
             number,

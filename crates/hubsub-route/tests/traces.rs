@@ -59,6 +59,15 @@ fn the_table_takes_as_many_traces_as_the_limit_and_no_more() {
 }
 
 #[test]
+fn a_trace_that_nobody_collected_makes_room_once_its_time_is_over() {
+    let mut traces = traces();
+    let other = |traces: &mut Traces, ms| traces.start(2, A, bounds(1), 1, at(ms));
+    assert_eq!(other(&mut traces, 999), Err(TooManyTraces));
+    assert_eq!(other(&mut traces, 1_000), Ok(()));
+    assert!(!traces.end(1) && traces.end(2));
+}
+
+#[test]
 fn an_answer_binds_the_position_to_the_publish_with_its_ticket() {
     let (mut traces, [first, second]) = (traces(), [7, 8].map(|slot| ticket(0, 0, slot)));
     assert!(traces.begin(A, first, step(10, StepKind::Received)));

@@ -6,7 +6,7 @@ routes of the table that any client could use.
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -41,7 +41,7 @@ class Everywhere:
     def __init__(self, state: State) -> None:
         self._state = state
         self.missing: set[str] = set()
-        """Nodes that did not answer. They are not asked again."""
+        """Nodes that did not answer."""
 
     @property
     def headers(self) -> dict[str, str] | None:
@@ -139,13 +139,16 @@ class Everywhere:
                 return kept.record()
         return None
 
-    async def ask(self, method: str, path: str, query: str = "") -> dict[str, Reply]:
+    async def ask(
+        self, method: str, path: str, query: str = "", skip: Collection[str] = ()
+    ) -> dict[str, Reply]:
         """Asks all other nodes for their own part of a route.
 
         Args:
             method: HTTP method.
             path: Percent-encoded path.
             query: Encoded query, without `scope`.
+            skip: Nodes that are not asked.
 
         Returns:
             Their replies by name, sorted; without the nodes that do not answer, which `headers` names then.
@@ -154,7 +157,7 @@ class Everywhere:
         if others is None:
             return {}
         call = encode(Call(method, path, f"{query}&{ONLY}" if query else ONLY))
-        names = sorted(set(others.names()) - self.missing)
+        names = sorted(set(others.names()).difference(skip))
         answers = await asyncio.gather(*(others.ask(name, call) for name in names), return_exceptions=True)
         replies = {}
         for name, answer in zip(names, answers, strict=True):

@@ -63,9 +63,8 @@ impl Session {
 
     /// Adds the MQTT client.
     pub fn put_mqtt(&mut self, client: Box<Client>) {
-        if let Session::Mqtt(_, place) = self {
-            *place = Some(client);
-        }
+        let Session::Mqtt(_, place) = self else { return debug_assert!(false, "no MQTT connection") };
+        *place = Some(client);
     }
 
     /// Removes the MQTT client.

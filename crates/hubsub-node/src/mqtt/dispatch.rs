@@ -51,6 +51,8 @@ pub fn work(ctx: &mut Ctx, work: Work) {
 pub fn answer(io: &mut Io, key: ConnKey, number: u32, answer: Answer) {
     match answer {
         Answer::HubEnds(ends) => io.states.mqtt.ends.push((key, (number, ends))),
+        // That of a will, which is no subscription.
+        Answer::Published(_) if number == NOBODY => {}
         answer if number == NOBODY => connack::resumed(io, key, &answer),
         Answer::Published(outcome) => {
             io.expects_more |= outcome.is_ok();

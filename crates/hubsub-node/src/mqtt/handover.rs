@@ -12,7 +12,7 @@
 
 use super::changes::{hand_over, is_moving};
 use super::claims::{self, here, post};
-use super::client::{end, is_open};
+use super::client::{client_ref, end, is_open};
 use super::connack::displaced;
 use super::state::mail::{MqttMail, Traveller};
 use super::{persist, session, takeover_read};
@@ -85,7 +85,9 @@ pub(super) fn abandoned(ctx: &mut Ctx, key: ConnKey) {
 pub fn depart(ctx: &mut Ctx) -> Vec<(ShardId, Box<Traveller>)> {
     let mut leaving = Vec::new();
     for (key, to) in std::mem::take(&mut ctx.io.states.mqtt.called) {
-        let may_go = is_open(&ctx.io, key);
+        // It may have got its id, and with it its CONNACK, since it was called: the session was ended meanwhile.
+        let is_connecting = client_ref(&ctx.io, key).is_some_and(|client| client.connecting.is_some());
+        let may_go = is_connecting && is_open(&ctx.io, key);
         let Some(conn) = may_go.then(|| ctx.io.conns.remove(key)).flatten() else {
             post(ctx, to.shard, MqttMail::Abandon(to.conn));
             continue;
@@ -93,10 +95,10 @@ pub fn depart(ctx: &mut Ctx) -> Vec<(ShardId, Box<Traveller>)> {
         ctx.broker.disconnected(key, ctx.io.now, &mut ctx.io);
         ctx.io.input_bytes -= conn.unfinished_bytes();
         let Conn { io, id, principal, kind, created_s, meter, input, mut session, .. } = conn;
-        let Some(client) = session.take_mqtt() else { unreachable!("clients of MQTT are called alone") };
+        let Some(client) = session.take_mqtt() else { unreachable!("it was there just now") };
         ctx.io.states.mqtt.clients -= 1;
         ctx.io.states.mqtt.sessions.connected -= usize::from(client.session.is_some());
-        let connecting = client.connecting.as_ref().expect("who is connected is not called");
+        let connecting = client.connecting.as_ref().expect("it was connecting just now");
         let rest = input.into_iter().flat_map(|input| input.bytes);
         let input = connecting.connect.iter().copied().chain(rest).collect();
         let (from, client_id) = (here(ctx, key), client.machine.client_id().into());
@@ -128,4 +130,29 @@ pub fn arrive(ctx: &mut Ctx, traveller: Traveller) -> (ConnKey, Vec<u8>, Option<
     // The session keeps the id, or this connection claims it again.
     claims::release(ctx, client_id.clone(), from);
     (key, input, is_awaited.then_some(client_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::session::Session;
+    use crate::io::listener::ListenerKind;
+    use crate::lone::Lone;
+    use crate::mqtt;
+    use hubsub_types::Limits;
+
+    #[test]
+    fn a_client_that_was_called_and_has_its_connack_meanwhile_stays() {
+        let mut lone = Lone::new(Limits::default());
+        let (key, _peer) = lone.connect();
+        let conn = lone.ctx.io.conns.get_mut(key).unwrap();
+        (conn.kind, conn.session) = (ListenerKind::Mqtt, Session::at(ListenerKind::Mqtt));
+        let connect = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01a";
+        assert_eq!(mqtt::execute(&mut lone.ctx, key, connect), Some(connect.len()));
+        assert!(client_ref(&lone.ctx.io, key).unwrap().connecting.is_none(), "it has its CONNACK");
+        let to = here(&lone.ctx, key);
+        lone.ctx.io.states.mqtt.called.push((key, to));
+        assert!(depart(&mut lone.ctx).is_empty());
+        assert!(is_open(&lone.ctx.io, key));
+    }
 }

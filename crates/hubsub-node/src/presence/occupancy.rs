@@ -49,7 +49,11 @@ pub fn tell_changed(ctx: &mut Ctx) {
         let tells = ctx.broker.tells_occupancy(&room);
         let counts = if tells { ctx.broker.occupancy_of(&room) } else { Counts::default() };
         let (shard, home) = (ctx.io.shard, home_of(ctx, &bucket_of(&room)));
-        tell(ctx, home, PresenceMail::Occupied(room, shard, counts));
+        if home == shard {
+            occupied(ctx, &room, shard, counts);
+        } else {
+            tell(ctx, home, PresenceMail::Occupied(room, shard, counts));
+        }
     }
 }
 

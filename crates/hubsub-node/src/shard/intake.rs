@@ -155,6 +155,7 @@ impl Shard {
         let Some(conn) = self.ctx.io.conns.get(key) else { return input.len() };
         match conn.session {
             Session::Redis(_) => self.execute_redis(key, input, decoder),
+            Session::Mqtt(..) if input.is_empty() => 0,
             Session::Mqtt(..) => self.execute_each(key, input, |ctx, input| mqtt::execute(ctx, key, input)),
             Session::Phoenix(..) => {
                 self.execute_each(key, input, |ctx, input| phoenix::execute(ctx, key, input))

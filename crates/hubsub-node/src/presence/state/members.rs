@@ -93,6 +93,7 @@ impl Members {
     /// Drops the lists, so that unused ones take no memory; later watchers get new ones.
     pub fn forget_lists(&mut self) {
         self.lists = HashMap::default();
+        self.outbox.shrink_to_fit();
         self.edge.forget_lists();
     }
 }
