@@ -77,7 +77,6 @@ impl LogError {
     }
 
     /// Whether nothing was changed and a retry may succeed later: no write or sync has failed.
-    #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self, LogError::Full | LogError::Unopened { .. })
     }

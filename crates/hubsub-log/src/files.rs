@@ -71,13 +71,11 @@ impl<F> Open<F> {
 
 impl<S: Storage> Files<S> {
     /// An empty cache of at most `open_max` files (at least 1).
-    #[must_use]
     pub fn new(storage: Arc<S>, open_max: usize) -> Files<S> {
         let open = Open { places: HashMap::new(), files: Vec::new(), uses: 0, forgotten: 0 };
         Files { storage, open_max: open_max.max(1), open: Mutex::new(open) }
     }
 
-    #[must_use]
     pub fn storage(&self) -> &Arc<S> {
         &self.storage
     }

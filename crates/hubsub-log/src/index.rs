@@ -97,13 +97,11 @@ impl RunBuilder {
         self.range = Some((first, last));
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.range.is_none()
     }
 
     /// Entry of a room and the positions of its records.
-    #[must_use]
     pub fn room(&self, room: RoomHash) -> Option<(RoomHead, Vec<u32>)> {
         let of_room: Vec<Item> = self.items.iter().filter(|item| item.room == room).copied().collect();
         match of_room.is_empty() {
@@ -113,17 +111,14 @@ impl RunBuilder {
     }
 
     /// Samples in order of position.
-    #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.items.capacity() * size_of::<Item>() + self.samples.capacity() * size_of::<Sample>()
     }
 
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let Some(range) = self.range else { return Vec::new() };
         let mut items = self.items.clone();
@@ -245,7 +240,6 @@ impl Run {
         })
     }
 
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.samples_at() - self.at + u64::from(self.samples) * SAMPLE as u64
     }

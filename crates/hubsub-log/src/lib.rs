@@ -66,7 +66,6 @@ const JOURNALS: u64 = 3;
 
 impl LogOptions {
     /// Disk space that a log needs beside its records. With less, it is full soon after its start.
-    #[must_use]
     pub fn room_bytes(&self) -> u64 {
         reserve::len(self.reserve_bytes).saturating_add(self.journal_bytes.saturating_mul(JOURNALS))
     }

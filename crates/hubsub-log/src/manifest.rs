@@ -142,14 +142,12 @@ pub struct Compacted {
 pub struct SegmentEntry(pub u64, pub u64, #[serde(default)] pub u32);
 
 impl SegmentEntry {
-    #[must_use]
     pub fn name(&self) -> segment::Name {
         segment::Name { first: self.0, generation: self.2 }
     }
 }
 
 impl Manifest {
-    #[must_use]
     pub fn new(identity: u64) -> Manifest {
         Manifest {
             format: FORMAT,
@@ -180,7 +178,6 @@ impl Manifest {
         storage::replace(storage, "", NAME, checked(self).as_bytes()).storage("cannot write the manifest")
     }
 
-    #[must_use]
     pub fn hub(&self, hub: HubId) -> Option<&HubEntry> {
         self.hubs.iter().find(|entry| entry.hub == hub)
     }
@@ -189,7 +186,6 @@ impl Manifest {
         self.hubs.iter_mut().find(|entry| entry.hub == hub)
     }
 
-    #[must_use]
     pub fn file_of(&self, entry: &HubEntry) -> HubFile {
         let HubEntry { hub, index, keep, .. } = *entry;
         let (identity, cluster) = (self.identity, self.cluster.clone());
@@ -198,7 +194,6 @@ impl Manifest {
 }
 
 impl HubEntry {
-    #[must_use]
     pub fn new(hub: HubId, class: &str, index: u16, keep: Keep) -> HubEntry {
         HubEntry {
             hub,
@@ -216,19 +211,16 @@ impl HubEntry {
     }
 
     /// Whether compaction may have removed replaced records from the hub.
-    #[must_use]
     pub fn was_compacted(&self) -> bool {
         let stands_for_others = |segment: &SegmentEntry| segment.2 > 0;
         self.keep == Keep::Latest && (self.compacted.to > 0 || self.segments.iter().any(stands_for_others))
     }
 
     /// Offset after the records of one of its segments, up to the checkpoint.
-    #[must_use]
     pub fn end_of(&self, segment: usize) -> u64 {
         self.segments.get(segment + 1).map_or(self.next, |next| end_before(&self.lost, next.0))
     }
 
-    #[must_use]
     pub fn name(&self) -> HubName {
         HubName { hub: self.hub, class: self.class.clone(), index: self.index }
     }

@@ -37,17 +37,14 @@ pub struct Reserve<S: Storage> {
 
 impl<S: Storage> Reserve<S> {
     /// A reserve of `bytes` plus the space for a start; `fill` allocates it.
-    #[must_use]
     pub fn new(storage: Arc<S>, bytes: u64) -> Reserve<S> {
         Reserve { storage, file: None, bytes: len(bytes), len: 0 }
     }
 
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.len == self.bytes
     }
 
-    #[must_use]
     pub fn missing(&self) -> u64 {
         self.bytes - self.len.min(self.bytes)
     }

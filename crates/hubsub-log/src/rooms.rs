@@ -27,7 +27,6 @@ pub struct RoomHash {
 }
 
 impl RoomHash {
-    #[must_use]
     pub fn new(identity: u64, name: &[u8]) -> RoomHash {
         let mut hasher = SipHasher13::new_with_keys(identity, 0x6875_6273_7562_2121);
         hasher.write(name);
@@ -82,7 +81,6 @@ impl Default for RoomTable {
 
 impl RoomTable {
     /// The last record of a room, if the log has any.
-    #[must_use]
     pub fn get(&self, hash: RoomHash) -> Option<Last> {
         self.stripe(hash).get(hash)
     }
@@ -109,17 +107,14 @@ impl RoomTable {
         self.stripes.iter().map(|stripe| locked(stripe).remove_below(offset)).sum()
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.stripes.iter().map(|stripe| locked(stripe).len).sum()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let places: usize = self.stripes.iter().map(|stripe| locked(stripe).places.capacity()).sum();
         places * size_of::<Entry>() + STRIPES * size_of::<Mutex<Stripe>>()

@@ -83,13 +83,11 @@ impl<S: Storage> Segments<S> {
         }
     }
 
-    #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
     /// The chain of a hub, unless the hub is quarantined or closed.
-    #[must_use]
     pub fn chain(&self, hub: HubId) -> Option<Arc<Chain<S>>> {
         self.hubs.get(&hub).map(|appender| Arc::clone(&appender.chain))
     }
@@ -140,14 +138,12 @@ impl<S: Storage> Segments<S> {
         }
     }
 
-    #[must_use]
     pub fn has_reserve(&self) -> bool {
         self.reserve.is_whole()
     }
 
     /// Free bytes that the disk must have so that the log takes records: for the missing part of the reserve,
     /// for pending records, and for a journal if `wants_journal`.
-    #[must_use]
     pub fn wanted_bytes(&self, wants_journal: bool) -> u64 {
         let journal = if wants_journal { self.options.journal_bytes } else { 0 };
         self.reserve.missing().saturating_add(journal).saturating_add(self.pending_bytes() as u64)
@@ -180,12 +176,10 @@ impl<S: Storage> Segments<S> {
         outcome
     }
 
-    #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.hubs.values().map(Appender::pending_bytes).sum()
     }
 
-    #[must_use]
     pub fn unsaved_bytes(&self) -> u64 {
         self.unsaved_bytes
     }
@@ -312,7 +306,6 @@ impl<S: Storage> Segments<S> {
     }
 
     /// Offset below which a hub's rooms have lost their epochs.
-    #[must_use]
     pub fn continuous_from(&self, hub: HubId) -> u64 {
         self.manifest.hub(hub).map_or(1, |entry| entry.continuous_from)
     }

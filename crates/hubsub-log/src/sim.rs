@@ -75,7 +75,6 @@ impl SimDisk {
     }
 
     /// Number of file syncs.
-    #[must_use]
     pub fn syncs(&self) -> u64 {
         locked(&self.state).syncs
     }
@@ -92,7 +91,6 @@ impl SimDisk {
     }
 
     /// A separate disk with the state after a crash; threads that continue on this one do not write to it.
-    #[must_use]
     pub fn crashed(&self, keeps: impl FnMut() -> bool) -> SimDisk {
         let after = locked(&self.state).after_crash(keeps);
         let state = State { names: after.clone(), synced: after, ..State::default() };
@@ -100,12 +98,10 @@ impl SimDisk {
     }
 
     /// Bytes of a file, if it exists.
-    #[must_use]
     pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         locked(&self.state).names.get(path).map(|content| locked(content).bytes.clone())
     }
 
-    #[must_use]
     pub fn paths(&self) -> Vec<String> {
         locked(&self.state).names.keys().cloned().collect()
     }
@@ -126,7 +122,6 @@ impl SimDisk {
     }
 
     /// A separate disk with the same files.
-    #[must_use]
     pub fn copy(&self) -> SimDisk {
         let state = locked(&self.state);
         let names: BTreeMap<_, _> = state

@@ -46,7 +46,6 @@ pub struct VerifiedHub {
 }
 
 impl VerifiedHub {
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.problems.is_empty()
     }

@@ -39,7 +39,6 @@ pub struct Client {
 
 impl Client {
     /// A client that sent CONNECT; `session` if it asked for one that outlives the connection.
-    #[must_use]
     pub fn new(
         machine: Machine,
         decoder: Decoder,
@@ -64,7 +63,6 @@ impl Client {
     }
 
     /// True if its input must not be read: it is not connected, or has too many outstanding requests.
-    #[must_use]
     #[inline]
     pub fn must_pause(
         &self,
@@ -81,14 +79,12 @@ impl Client {
     }
 
     /// True if it is connected under one of these ids, which are sorted.
-    #[must_use]
     pub fn is_any_of(&self, ids: &[String]) -> bool {
         let own = self.machine.client_id();
         self.connecting.is_none() && ids.binary_search_by(|id| id.as_str().cmp(own)).is_ok()
     }
 
     /// True if there is more to send once its output drains.
-    #[must_use]
     #[inline]
     pub fn wants_more(&self) -> bool {
         let reads = self.reads.as_ref().is_some_and(|reads| reads.has_work());
@@ -109,19 +105,16 @@ impl Client {
         self.session.as_mut()?.cursors.as_deref_mut().filter(|_| counted != CountedBy::None)
     }
 
-    #[must_use]
     #[inline]
     pub fn is_recorded(&self) -> bool {
         self.persistence().is_some()
     }
 
-    #[must_use]
     pub fn waits(&self) -> bool {
         self.connecting.is_some() || self.machine.pending() > 0
     }
 
     /// True if its session continues after the connection ends.
-    #[must_use]
     pub fn outlives(&self) -> bool {
         let Some(session) = &self.session else { return false };
         self.connecting.as_ref().is_none_or(|connecting| connecting.is_resumed)

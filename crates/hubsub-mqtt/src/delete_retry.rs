@@ -44,7 +44,6 @@ enum Of {
 
 impl SessionDelete {
     /// A delete of the session `born` by its holder of that epoch.
-    #[must_use]
     pub fn new(id: Box<str>, epoch: u64, born: u64) -> SessionDelete {
         SessionDelete { id, of: Of::Session(epoch, born), refusals: 0, due_ms: 0 }
     }
@@ -56,7 +55,6 @@ impl SessionDelete {
     }
 
     /// Holder epoch and `born` of its session; none if that is to be looked up first.
-    #[must_use]
     pub fn session(&self) -> Option<(u64, u64)> {
         match self.of {
             Of::Session(epoch, born) => Some((epoch, born)),
@@ -65,7 +63,6 @@ impl SessionDelete {
     }
 
     /// The holder epoch that deletes the session with this snapshot; none if the session is not meant.
-    #[must_use]
     pub fn epoch_for(&self, snapshot: &Record) -> Option<u64> {
         let is_meant = matches!(self.of, Of::Before(before_us) if snapshot.timestamp_us < before_us);
         (is_meant && !snapshot.payload().is_empty())
@@ -80,7 +77,6 @@ pub struct DeleteRetries {
 }
 
 impl DeleteRetries {
-    #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is a figure, and no collection")]
     pub fn len(&self) -> usize {
         self.waiting.len() + self.in_flight

@@ -46,7 +46,6 @@ pub struct Squeezed {
 
 impl Client {
     /// True if a record of that QoS must be queued; `has_output`: output waits for the socket.
-    #[must_use]
     #[inline]
     pub fn must_queue(&self, has_output: bool, qos: Qos) -> bool {
         !self.pending.is_empty()
@@ -62,7 +61,6 @@ impl Client {
         self.persistence().is_some_and(|it| qos == Qos::ExactlyOnce || it.has_prepared())
     }
 
-    #[must_use]
     #[inline]
     pub fn grant(&self, via: Via<'_>, record: &RecordView<'_>) -> Option<Grant> {
         let filters = &self.machine.filters;
@@ -81,7 +79,6 @@ impl Client {
         self.cursors().is_some_and(Cursors::has_topics)
     }
 
-    #[must_use]
     #[inline]
     pub fn counted_by(&self, via: Via<'_>, record: &RecordView<'_>) -> CountedBy {
         let Some(cursors) = self.cursors() else { return CountedBy::None };
@@ -105,7 +102,6 @@ impl Client {
         }
     }
 
-    #[must_use]
     pub fn reports_gaps(&self) -> bool {
         self.machine.version() >= Version::V5
     }

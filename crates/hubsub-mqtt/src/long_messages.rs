@@ -31,7 +31,6 @@ pub struct LongMessages {
 }
 
 impl LongMessages {
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -55,19 +55,16 @@ impl<'a> Content<'a> {
         Some(Content { topic, payload, headers, timestamp_us, position, place, qos, retain })
     }
 
-    #[must_use]
     pub fn age_s(&self, now_us: u64) -> u32 {
         u32::try_from(now_us.saturating_sub(self.timestamp_us) / 1_000_000).unwrap_or(u32::MAX)
     }
 
-    #[must_use]
     #[inline]
     pub fn is_expired(&self, now_us: u64) -> bool {
         !self.headers.is_empty()
             && expiry_s(self.headers).is_some_and(|seconds| self.age_s(now_us) >= seconds)
     }
 
-    #[must_use]
     pub fn keep(&self) -> Message {
         Message {
             topic: self.topic.into(),
@@ -83,7 +80,6 @@ impl<'a> Content<'a> {
 }
 
 impl Message {
-    #[must_use]
     #[inline]
     pub fn content(&self) -> Content<'_> {
         let Message { topic, payload, headers, timestamp_us, position, place, qos, retain } = self;
@@ -91,14 +87,12 @@ impl Message {
         Content { topic, payload, headers, timestamp_us, position, place, qos: *qos, retain: *retain }
     }
 
-    #[must_use]
     #[inline]
     pub fn payload(&self) -> &Shared {
         &self.payload
     }
 
     /// A record with its content, at its position, for another member of a group.
-    #[must_use]
     pub fn to_record(&self) -> Record {
         let content = self.content();
         let headers = (!content.headers.is_empty()).then(|| content.headers.into());
@@ -109,7 +103,6 @@ impl Message {
         record
     }
 
-    #[must_use]
     pub fn weight(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len() + 32).sum();
         std::mem::size_of::<Message>() + 64 + self.topic.len() + self.payload.len() + headers

@@ -20,7 +20,6 @@ struct Try {
 }
 
 impl MissingSubscriptions {
-    #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is a figure, and no collection")]
     pub fn len(&self) -> usize {
         self.0.len()

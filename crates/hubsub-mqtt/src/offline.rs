@@ -52,18 +52,15 @@ pub struct QueueLimits {
 const ITEM_BYTES: usize = 64;
 
 impl OfflineSession {
-    #[must_use]
     pub fn new(id: Box<str>, state: SessionState, session: Session) -> OfflineSession {
         OfflineSession { id, state, session, queue: None, awaits: None }
     }
 
     /// Queued messages, their memory in bytes, and the number dropped.
-    #[must_use]
     pub fn queued(&self) -> (usize, usize, u64) {
         self.queue.as_ref().map_or((0, 0, 0), |queue| (queue.messages.len(), queue.bytes, queue.dropped))
     }
 
-    #[must_use]
     pub fn first_key(&self) -> Option<u64> {
         self.queue.as_ref()?.messages.front().map(|queued| queued.key)
     }
@@ -126,7 +123,6 @@ impl OfflineSession {
     }
 
     /// When its will or its end is due, in ms of wall time; none if never.
-    #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
         [self.state.will_at_ms(), self.state.expires_at_ms()].into_iter().flatten().min()
     }
@@ -171,7 +167,6 @@ impl OfflineSession {
         is_due.then(|| self.state.take_will()).flatten()
     }
 
-    #[must_use]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.state.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
     }
@@ -191,7 +186,6 @@ impl OfflineSession {
     }
 
     /// How a record of a group is queued that no other member takes; none if it is not.
-    #[must_use]
     pub fn offer_shared<'a>(&self, group: &[u8], record: &RecordView<'a>) -> Option<(Content<'a>, Grant)> {
         queued(self.state.filters.grant_shared(&shared_filter(group)?)?, record)
     }

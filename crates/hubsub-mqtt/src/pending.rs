@@ -24,7 +24,6 @@ pub struct Item {
 
 impl Item {
     /// True if a persistent session must record it before it is sent.
-    #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.grant.qos == Qos::ExactlyOnce && self.group.is_none()
     }
@@ -59,31 +58,26 @@ struct Queue {
 }
 
 impl Pending {
-    #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |queue| queue.len)
     }
 
-    #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    #[must_use]
     #[inline]
     pub fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |queue| queue.bytes)
     }
 
-    #[must_use]
     pub fn has_closers(&self) -> bool {
         self.0.as_ref().is_some_and(|queue| queue.closers > 0)
     }
 
     /// The time since which the queue exceeds the soft limit, in ms; none if it does not.
-    #[must_use]
     pub fn soft_since_ms(&self) -> Option<u64> {
         self.0.as_ref()?.soft_since_ms
     }
@@ -135,7 +129,6 @@ impl Pending {
     }
 
     /// True if records are conflated although there is room.
-    #[must_use]
     pub fn conflates(&self) -> bool {
         self.0.as_ref().is_some_and(|queue| queue.latest.is_some())
     }

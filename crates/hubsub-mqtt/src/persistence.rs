@@ -280,7 +280,6 @@ impl Persistence {
     }
 
     /// True if messages wait to be persisted; later ones then wait too.
-    #[must_use]
     pub fn has_prepared(&self) -> bool {
         self.work.as_ref().is_some_and(|work| !work.prepared.is_empty())
     }

@@ -33,7 +33,6 @@ pub struct Snapshot {
 }
 
 impl SessionPlace<'_> {
-    #[must_use]
     pub fn client_id(&self) -> &str {
         match self {
             SessionPlace::Connected(client) => client.machine.client_id(),

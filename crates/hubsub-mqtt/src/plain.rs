@@ -45,7 +45,6 @@ impl Plain {
 }
 
 impl Client {
-    #[must_use]
     pub fn plain(&self) -> Plain {
         let is_plain = self.pending.is_empty()
             && self.gaps.is_empty()

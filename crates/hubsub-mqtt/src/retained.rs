@@ -55,7 +55,6 @@ pub struct Pace {
 
 impl Pace {
     /// The time until waiting clients may continue, in ms; none if no client waits.
-    #[must_use]
     pub fn wait_ms(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(1)
     }
@@ -100,19 +99,16 @@ impl Read {
         Read { filter, next: None, only, unread: BTreeSet::new() }
     }
 
-    #[must_use]
     pub fn filter(&self) -> &[u8] {
         &self.filter
     }
 
     /// The next hub and the topic to start after; none until the flush barrier has passed.
-    #[must_use]
     pub fn next(&self) -> Option<&(u16, Option<Box<[u8]>>)> {
         self.next.as_ref()
     }
 
     /// The hub after `hub`, or the first, of `hubs` many. `own`: the hub of its topic, if it is no wildcard.
-    #[must_use]
     pub fn hub_after(&self, hub: Option<u16>, hubs: u16, own: impl FnOnce() -> u16) -> Option<u16> {
         let from = hub.map_or(0, |hub| hub + 1);
         match &self.only {
@@ -123,21 +119,18 @@ impl Read {
         }
     }
 
-    #[must_use]
     pub fn is_wild(&self) -> bool {
         self.filter.iter().any(|byte| matches!(byte, b'+' | b'#'))
     }
 }
 
 impl Reads {
-    #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it is a figure, and no collection")]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
     /// True if work remains once the client takes its output.
-    #[must_use]
     pub fn has_work(&self) -> bool {
         self.due > 0 || !self.queue.is_empty()
     }
@@ -167,18 +160,15 @@ impl Reads {
         self.awaits = Some(number);
     }
 
-    #[must_use]
     pub fn awaits(&self) -> bool {
         self.awaits.is_some()
     }
 
     /// True if nothing is left to read, now or later.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         !self.has_work() && self.unread.is_empty()
     }
 
-    #[must_use]
     pub fn first(&self) -> Option<&Read> {
         self.queue.front()
     }
@@ -214,7 +204,6 @@ impl Reads {
         }
     }
 
-    #[must_use]
     pub fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
@@ -234,7 +223,6 @@ impl Reads {
     }
 
     /// True if a live message with RETAIN of this topic arrived.
-    #[must_use]
     pub fn has_live(&self, topic: &str) -> bool {
         self.live.contains(topic)
     }

@@ -48,7 +48,6 @@ pub struct Session {
 
 impl Session {
     /// Creates a session; `last` is the last key assigned.
-    #[must_use]
     pub fn new(persistence: Option<Box<Persistence>>, last: u64) -> Session {
         Session { persistence, last, ..Session::default() }
     }
@@ -71,7 +70,6 @@ impl Session {
         Some(intents.swap_remove(place).1)
     }
 
-    #[must_use]
     pub fn last_key(&self) -> u64 {
         self.last
     }
@@ -81,7 +79,6 @@ impl Session {
         self.sent.get_or_insert_default().insert(key, sent);
     }
 
-    #[must_use]
     pub fn first_sent(&self) -> Option<u64> {
         self.sent.as_ref()?.first_key_value().map(|(&key, _)| key)
     }
@@ -127,7 +124,6 @@ impl Session {
         }
     }
 
-    #[must_use]
     pub fn sent(&self, key: u64) -> Option<&Sent> {
         self.sent.as_ref()?.get(&key)
     }

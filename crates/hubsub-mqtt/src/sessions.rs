@@ -28,7 +28,6 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    #[must_use]
     pub fn offline(&self) -> usize {
         self.by_place.len()
     }
@@ -38,7 +37,6 @@ impl Sessions {
         (*generation == key.generation).then_some(offline)
     }
 
-    #[must_use]
     pub fn get(&self, key: ConnKey) -> Option<&OfflineSession> {
         let (generation, offline) = self.by_place.get(&key.index)?;
         (*generation == key.generation).then_some(offline)
@@ -55,7 +53,6 @@ impl Sessions {
     }
 
     /// True if the session receives records from logs while offline, which is when it has no hub cursors.
-    #[must_use]
     pub fn reads(&self, conn: u32) -> bool {
         let has_hub_cursors =
             |session: &Session| session.cursors.as_ref().is_some_and(|cursors| cursors.has_hub_cursors);
@@ -106,7 +103,6 @@ impl Sessions {
         Some(changed)
     }
 
-    #[must_use]
     pub fn is_offline(&self, conn: u32) -> bool {
         self.by_place.contains_key(&conn)
     }

@@ -21,7 +21,6 @@ pub struct Found {
 }
 
 impl Found {
-    #[must_use]
     pub fn weight(&self) -> usize {
         std::mem::size_of::<Found>()
             + self.id.len()

@@ -72,7 +72,6 @@ impl Control {
     }
 
     /// Adds an event that no request of this node asked for. Returns false if the queue is full.
-    #[must_use]
     pub fn offer(&self, event: Event) -> bool {
         self.add(event, None, true)
     }
@@ -95,7 +94,6 @@ impl Control {
     }
 
     /// Takes up to `events_max` events and log lines: events first, each oldest first.
-    #[must_use]
     pub fn drain(&self, events_max: usize) -> Vec<Event> {
         let mut events = self.lock();
         let count = events.len().min(events_max);

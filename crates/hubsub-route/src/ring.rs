@@ -86,7 +86,6 @@ impl Placement {
     }
 
     /// As `Places::set`; none also without a cluster.
-    #[must_use]
     pub fn move_room(&self, class: ClassIndex, room: &[u8], hub: Option<u16>) -> Option<Change> {
         self.places.as_ref()?.set(class, room, hub, self.ring_hub(class, room))
     }

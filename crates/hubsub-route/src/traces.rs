@@ -137,7 +137,6 @@ pub struct Traces {
 impl Traces {
     /// Whether there is any trace: the only thing that is asked while there is none.
     #[inline]
-    #[must_use]
     pub fn is_on(&self) -> bool {
         !self.all.is_empty()
     }
@@ -185,13 +184,11 @@ impl Traces {
     }
 
     /// The steps of records whose position is known; empty for an unknown number.
-    #[must_use]
     pub fn steps(&self, number: u64) -> &[Traced] {
         self.all.iter().find(|trace| trace.number == number).map_or(&[], |trace| &trace.traced)
     }
 
     /// The positions that a trace follows; all for an unknown number, or after its deadline.
-    #[must_use]
     pub fn window(&self, number: u64) -> Window {
         let Some(trace) = self.all.iter().find(|trace| trace.number == number) else {
             return Window::default();

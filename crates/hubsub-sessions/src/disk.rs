@@ -70,7 +70,6 @@ impl Disk {
     }
 
     /// Whether the file was damaged and repaired, at the cost of the latest writes.
-    #[must_use]
     pub fn was_repaired(&self) -> bool {
         self.was_repaired
     }

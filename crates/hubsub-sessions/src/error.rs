@@ -50,14 +50,12 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether the store itself has a problem, so that other requests would fail, too.
-    #[must_use]
     pub fn is_of_the_store(&self) -> bool {
         use StoreError::{Damaged, Failed, NewerFormat, Unreachable};
         matches!(self, Damaged { .. } | NewerFormat { .. } | Failed(_) | Unreachable(_))
     }
 
     /// Stable error code, for logs and replies.
-    #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             StoreError::NoSession => "no_session",

@@ -21,7 +21,6 @@ struct Session {
 }
 
 impl Memory {
-    #[must_use]
     pub fn new(limits: Limits) -> Memory {
         Memory { limits, sessions: BTreeMap::new() }
     }

@@ -96,7 +96,6 @@ pub fn matches(pattern: &str, topic: &str) -> bool {
 }
 
 impl Model {
-    #[must_use]
     pub fn new(seed: u64) -> Model {
         Model { seed, ..Model::default() }
     }
@@ -267,7 +266,6 @@ impl Model {
     }
 
     /// Number of records that followers of hubs received.
-    #[must_use]
     pub fn followed(&self) -> u64 {
         self.subs.values().filter(|sub| sub.follows).map(|sub| sub.ids.len() as u64).sum()
     }
@@ -391,12 +389,10 @@ impl Sub {
     }
 
     /// Whether it received the record at a position.
-    #[must_use]
     pub fn has(&self, topic: &str, position: Position) -> bool {
         self.seen.get(topic).is_some_and(|seen| seen.contains(&position))
     }
 
-    #[must_use]
     pub fn saw(&self, id: u32) -> bool {
         self.ids.contains(&id)
     }
@@ -409,7 +405,6 @@ impl Sub {
         last.map(|at| (at.epoch.0, at.seq.0)).max()
     }
 
-    #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.is_lossy
     }

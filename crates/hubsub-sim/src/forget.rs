@@ -81,13 +81,11 @@ pub struct Records {
 }
 
 impl Records {
-    #[must_use]
     pub fn new(seed: u64) -> Records {
         Records { is_on: seed % 5 < 2, ..Records::default() }
     }
 
     /// The hub of a room with a room record.
-    #[must_use]
     pub fn place(&self, room: &[u8]) -> Option<u16> {
         self.places.get(room).map(|&(_, index)| index)
     }

@@ -41,7 +41,6 @@ impl Model {
     }
 
     /// The groups that have members and match a topic.
-    #[must_use]
     pub fn groups_for(&self, topic: &str) -> Vec<usize> {
         let has_members = |group: &usize| self.shares.members.iter().any(|(_, own)| own == group);
         (0..GROUPS.len()).filter(|&group| filters(group, topic)).filter(has_members).collect()

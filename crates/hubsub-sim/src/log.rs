@@ -24,23 +24,19 @@ impl Log {
     }
 
     /// The last safe record of a room.
-    #[must_use]
     pub fn recall(&self, room: &[u8]) -> Option<Recalled> {
         self.of_room(room).last().map(|(offset, last)| Recalled { position: last.position, offset })
     }
 
-    #[must_use]
     pub fn knows(&self, read: &LogRead) -> bool {
         read.through as usize <= self.safe
     }
 
-    #[must_use]
     pub fn knows_of_hub(&self, asked: &HubLogRead) -> bool {
         asked.read.next as usize <= self.safe
     }
 
     /// Answers a request for a whole hub: few records at a time.
-    #[must_use]
     pub fn find_of_hub(&self, asked: &HubLogRead) -> HubRange {
         let HubLogRead { read, through } = asked;
         let until = (self.safe as u64).min(*through);
@@ -55,7 +51,6 @@ impl Log {
         range
     }
 
-    #[must_use]
     pub fn find(&self, read: &LogRead) -> Found {
         let fits = |record: &Record| {
             let Position { epoch, seq } = record.position;

@@ -40,7 +40,6 @@ fn classes() -> ClassTable {
 
 impl Net {
     /// A cluster whose shape follows from the seed.
-    #[must_use]
     pub fn new(seed: u64) -> Net {
         let mut rng = Rng::new(seed);
         let classes = Arc::new(classes());
@@ -87,7 +86,6 @@ impl Net {
         net
     }
 
-    #[must_use]
     pub fn link_count(&self, a: u16, b: u16) -> u16 {
         let shards = |node: u16| self.nodes[usize::from(node)].brokers.len() as u16;
         shards(a).min(shards(b))
@@ -140,7 +138,6 @@ impl Net {
 
     // -- messages in flight --
 
-    #[must_use]
     pub fn in_flight(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         for (node, at) in (0u16..).zip(&self.nodes) {

@@ -4,7 +4,6 @@
 pub struct Rng(u64);
 
 impl Rng {
-    #[must_use]
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }

@@ -67,7 +67,6 @@ pub struct World {
 
 impl World {
     /// A hub's link to a node and its session, if it is up.
-    #[must_use]
     pub fn way(&self, node: NodeId, hub: HubId) -> Option<(u16, u64)> {
         let links = *self.links.get(&node.0)?;
         let link = (hub.0 % u32::from(links)) as u16;

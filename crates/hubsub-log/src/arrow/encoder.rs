@@ -36,12 +36,10 @@ impl Chunk {
         self.buffers.iter().map(Buffer::as_slice)
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.buffers.iter().map(Buffer::len).sum()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,7 +79,6 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    #[must_use]
     pub fn new(mut shape: Shape) -> Encoder {
         shape.columns.sort_unstable();
         shape.columns.dedup();
@@ -99,13 +96,11 @@ impl Encoder {
         self.rows.push(record, self.shape.device.as_deref());
     }
 
-    #[must_use]
     pub fn rows(&self) -> usize {
         self.rows.count
     }
 
     /// Whether these rows are a whole batch.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.rows.count >= self.shape.batch_rows || self.rows.bytes() >= self.shape.batch_bytes
     }

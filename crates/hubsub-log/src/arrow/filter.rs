@@ -32,7 +32,6 @@ impl Filter {
     }
 
     /// Whether a record passes. The lists must be sorted.
-    #[must_use]
     pub fn passes(&self, record: &Record<'_>) -> bool {
         record.timestamp_us >= self.since_us
             && self.until_us.is_none_or(|until| record.timestamp_us < until)
@@ -47,7 +46,6 @@ impl Filter {
     }
 
     /// Whether neither this record nor a later one passes, as timestamps never decrease.
-    #[must_use]
     pub fn is_over(&self, record: &Record<'_>) -> bool {
         self.until_us.is_some_and(|until| record.timestamp_us >= until)
     }

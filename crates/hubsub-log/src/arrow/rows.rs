@@ -76,7 +76,6 @@ type Check<'a> = &'a dyn Fn(&Row<'_>) -> Result<(), hubsub_types::ErrorCode>;
 impl RowReader {
     /// A reader of one stream. With a `topic`, the stream must have no topic column. `publisher` is the
     /// default for rows without one.
-    #[must_use]
     pub fn new(topic: Option<Vec<u8>>, publisher: String) -> RowReader {
         let (framing, decoder) = (Framing::new(), StreamDecoder::new());
         RowReader {
@@ -90,7 +89,6 @@ impl RowReader {
         }
     }
 
-    #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }

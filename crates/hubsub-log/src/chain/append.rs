@@ -50,12 +50,10 @@ impl<S: Storage> Appender<S> {
         }
     }
 
-    #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.pending.len()
     }
@@ -178,7 +176,6 @@ impl<S: Storage> Appender<S> {
     }
 
     /// The segments for the manifest, the next offset and the earliest offset.
-    #[must_use]
     pub fn entries(&self) -> (Vec<SegmentEntry>, u64, u64) {
         let state = self.chain.read_state();
         let open = entry(state.open.name, state.open.end);

@@ -99,7 +99,6 @@ impl Replacement {
         self.old.iter().map(|segment| segment.name).collect()
     }
 
-    #[must_use]
     pub fn entry(&self) -> SegmentEntry {
         self.new.entry()
     }

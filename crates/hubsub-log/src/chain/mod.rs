@@ -216,13 +216,11 @@ impl<S: Storage> Chain<S> {
     }
 
     /// Hash of a room's name in this directory.
-    #[must_use]
     pub fn hash(&self, room: &[u8]) -> RoomHash {
         RoomHash::new(self.identity, room)
     }
 
     /// Offset of the next record to be written.
-    #[must_use]
     pub fn next(&self) -> u64 {
         self.next.load(Ordering::Acquire)
     }
@@ -233,7 +231,6 @@ impl<S: Storage> Chain<S> {
         self.read_state().changes
     }
 
-    #[must_use]
     pub fn info(&self) -> ChainInfo {
         let state = self.read_state();
         let first_us = state.sealed.iter().map(|segment| segment.first_us).find(|&us| us > 0);

@@ -45,7 +45,6 @@ pub struct Verdict {
 impl Retention {
     /// `bytes` is the size of all segments including the open one; `hold` is an offset from which records are
     /// still needed.
-    #[must_use]
     pub fn verdict(
         &self,
         sealed: impl IntoIterator<Item = Span>,

@@ -78,12 +78,10 @@ impl<S: Storage> Cursor<S> {
         Cursor { pace: Some(pace), ..Cursor::at(offset) }
     }
 
-    #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.buffer.capacity()
     }
@@ -129,7 +127,6 @@ impl<S: Storage> Chain<S> {
     }
 
     /// An offset such that all records since a time, and few earlier ones, are at or after it.
-    #[must_use]
     pub fn offset_before_time(&self, us: u64) -> u64 {
         let (name, earliest) = {
             let state = self.read_state();

@@ -110,7 +110,6 @@ pub fn prepare<S: Storage>(
 
 impl<S: Storage> Journal<S> {
     /// A journal that continues after frame `last` in a file of its own.
-    #[must_use]
     pub fn new(identity: u64, last: u64, file: Prepared<S::File>) -> Journal<S> {
         Journal {
             identity,
@@ -126,12 +125,10 @@ impl<S: Storage> Journal<S> {
         }
     }
 
-    #[must_use]
     pub fn file(&self) -> u64 {
         self.file.number
     }
 
-    #[must_use]
     pub fn wants_next(&self) -> bool {
         self.next.is_none()
     }
@@ -143,7 +140,6 @@ impl<S: Storage> Journal<S> {
     }
 
     /// Whether a frame of these records fits into this file or the next one.
-    #[must_use]
     pub fn has_room(&self, records_bytes: usize) -> bool {
         self.next.is_some() || self.fits(records_bytes)
     }
@@ -233,18 +229,15 @@ impl<S: Storage> Journal<S> {
         Ok(self.synced)
     }
 
-    #[must_use]
     pub fn synced(&self) -> u64 {
         self.synced
     }
 
     /// Whether no later frame marks the last frame with records, so that, if damaged, it would look torn.
-    #[must_use]
     pub fn wants_mark(&self) -> bool {
         self.marked < self.loaded && !self.is_broken
     }
 
-    #[must_use]
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }

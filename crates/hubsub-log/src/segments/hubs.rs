@@ -109,7 +109,6 @@ impl<S: Storage> Segments<S> {
     }
 
     /// Offset after the records applied to a hub; none if it is not open.
-    #[must_use]
     pub fn next(&self, hub: HubId) -> Option<u64> {
         self.hubs.get(&hub).map(Appender::next)
     }
@@ -140,7 +139,6 @@ impl<S: Storage> Segments<S> {
 
 impl<S: Storage> Opening<S> {
     /// Whether the hub will be created, since it never existed here.
-    #[must_use]
     pub fn makes(&self) -> bool {
         self.made.is_some()
     }
@@ -179,12 +177,10 @@ impl<S: Storage> Opening<S> {
 }
 
 impl<S: Storage> Ready<S> {
-    #[must_use]
     pub fn entry(&self) -> &HubEntry {
         &self.entry
     }
 
-    #[must_use]
     pub fn chain(&self) -> &Arc<chain::Chain<S>> {
         &self.appender.chain
     }

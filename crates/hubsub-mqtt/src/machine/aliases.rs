@@ -56,20 +56,17 @@ impl OwnAliases {
         OwnAliases((max > 0).then(|| Box::new(Assigned { max, topics: HashMap::new() })))
     }
 
-    #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
     /// The alias of a topic, if the client has received it.
-    #[must_use]
     pub fn find(&self, topic: &str) -> Option<u16> {
         self.0.as_ref()?.topics.get(topic).copied()
     }
 
     /// An alias for the topic of the next message, if one is free. It is in use after [`OwnAliases::sent`].
-    #[must_use]
     pub fn free(&self) -> Option<u16> {
         let Assigned { max, topics } = &**self.0.as_ref()?;
         (topics.len() < usize::from(*max)).then(|| topics.len() as u16 + 1)

@@ -171,13 +171,11 @@ impl Filters {
 
     /// How a message that was assigned to this client by a shared subscription is sent; `None` if the client
     /// has no such subscription. `filter` begins with `$share/`.
-    #[must_use]
     pub fn grant_shared(&self, filter: &[u8]) -> Option<Grant> {
         self.shared.as_ref()?.get(filter).and_then(|entry| all([entry].into_iter(), false))
     }
 
     /// How a retained message is sent for a subscription, if that exists. `is_own`: this client published it.
-    #[must_use]
     pub fn grant_kept(&self, filter: &[u8], is_own: bool) -> Option<Grant> {
         let grant = self.get(filter).and_then(|entry| all([entry].into_iter(), is_own))?;
         Some(Grant { retain: true, ..grant })
@@ -185,7 +183,6 @@ impl Filters {
 
     /// How a message that matched this subscription is sent; `None` if another subscription delivers it, or
     /// none does. `is_own`: this client published it.
-    #[must_use]
     #[inline]
     pub fn grant(&self, by: Match<'_>, topic: &[u8], is_own: bool) -> Option<Grant> {
         if self.wild.is_empty() {

@@ -88,33 +88,28 @@ pub struct Machine {
 }
 
 impl Machine {
-    #[must_use]
     #[inline]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// The client's id, or the one assigned to it.
-    #[must_use]
     #[inline]
     pub fn client_id(&self) -> &str {
         &self.client_id
     }
 
-    #[must_use]
     #[inline]
     pub fn packet_bytes_max(&self) -> usize {
         self.packet_bytes_max as usize
     }
 
     /// When its keep alive expires, in ms; `None` without keep alive.
-    #[must_use]
     pub fn silent_at_ms(&self) -> Option<u64> {
         (self.silence_ms > 0).then_some(self.heard_ms + u64::from(self.silence_ms))
     }
 
     /// The keep alive in s; 0: none.
-    #[must_use]
     pub fn keep_alive_s(&self) -> u64 {
         u64::from(self.silence_ms / SILENCE_MS_A_S)
     }
@@ -124,19 +119,16 @@ impl Machine {
         self.heard_ms = now_ms;
     }
 
-    #[must_use]
     #[inline]
     pub fn pending(&self) -> usize {
         self.requests.len() + self.held.as_ref().map_or(0, |held| held.len())
     }
 
     /// Session Expiry Interval in s; `u32::MAX` means no expiry, 0 that the session ends with the connection.
-    #[must_use]
     pub fn session_expiry_s(&self) -> u32 {
         self.expiry_s
     }
 
-    #[must_use]
     pub fn publishes(&self) -> bool {
         self.requests.publishes > 0
     }

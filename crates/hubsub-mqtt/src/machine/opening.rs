@@ -54,7 +54,6 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    #[must_use]
     pub fn new(connect: &Connect<'_>, fault: Fault) -> Refusal {
         let packet_bytes_max = Told::of(connect.properties).packet_bytes_max;
         Refusal { fault, version: connect.version, packet_bytes_max: packet_bytes_max as usize }
@@ -224,7 +223,6 @@ impl Machine {
 
 impl Machine {
     /// Refuses the client after all, before CONNACK was sent.
-    #[must_use]
     pub fn refuse(&self, fault: Fault) -> Refusal {
         let packet_bytes_max = self.packet_bytes_max as usize;
         Refusal { fault, version: self.version, packet_bytes_max }

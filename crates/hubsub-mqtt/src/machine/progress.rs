@@ -163,12 +163,10 @@ impl Progress {
         }
     }
 
-    #[must_use]
     pub fn reached(&self) -> u64 {
         self.open.front().map_or(self.taken, |first| first - 1)
     }
 
-    #[must_use]
     #[inline]
     pub fn taken(&self) -> u64 {
         self.taken

@@ -68,7 +68,6 @@ impl SessionState {
     }
 
     /// When its connection ended, in ms of wall time; `None` while connected, or if its process died.
-    #[must_use]
     pub fn left_at_ms(&self) -> Option<u64> {
         self.left_at_ms.map(NonZeroU64::get)
     }
@@ -79,7 +78,6 @@ impl SessionState {
     }
 
     /// When it expires if the client stays away, in ms of wall time; `None` if never, or while connected.
-    #[must_use]
     pub fn expires_at_ms(&self) -> Option<u64> {
         let left_at_ms = self.left_at_ms().filter(|_| self.expiry_s < u32::MAX)?;
         Some(left_at_ms.saturating_add(u64::from(self.expiry_s) * 1000))
@@ -87,7 +85,6 @@ impl SessionState {
 
     /// When its will is published if the client does not return, in ms of wall time: after its delay, or when
     /// the session ends. `None` without a will, or while connected.
-    #[must_use]
     pub fn will_at_ms(&self) -> Option<u64> {
         let delay_s = self.will.as_ref()?.delay_s.min(self.expiry_s);
         Some(self.left_at_ms()?.saturating_add(u64::from(delay_s) * 1000))

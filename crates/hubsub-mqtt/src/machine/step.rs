@@ -82,7 +82,6 @@ pub enum Topic<'a> {
 }
 
 impl Topic<'_> {
-    #[must_use]
     #[inline]
     pub fn as_str(&self) -> &str {
         match self {

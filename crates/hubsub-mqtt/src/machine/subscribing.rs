@@ -13,7 +13,6 @@ fn without_rewind(filter: &str) -> &str {
 
 impl Machine {
     /// Whether a subscription has No Local, or had: then its messages must name it as publisher.
-    #[must_use]
     #[inline]
     pub fn has_no_local(&self) -> bool {
         self.has_no_local

@@ -94,7 +94,6 @@ impl Machine {
     }
 
     /// The state for a snapshot of a live connection: the result of [`Machine::suspend`] if it ended now.
-    #[must_use]
     pub fn state(&self) -> SessionState {
         let mut filters = self.filters.clone();
         filters.settle();
@@ -112,7 +111,6 @@ impl Machine {
         }
     }
 
-    #[must_use]
     pub fn next_request(&self) -> u32 {
         self.requests.number()
     }

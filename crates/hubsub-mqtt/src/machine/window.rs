@@ -88,29 +88,24 @@ const ENDED_FEW: u16 = 16;
 const ROOM_KEPT: usize = 64;
 
 impl Window {
-    #[must_use]
     pub fn new(size: u16) -> Window {
         let entries = Seldom::default();
         Window { size: size.max(1), last: 0, used: 0, ended: 0, again: 0, again_from: 0, entries }
     }
 
     /// Limit of unacknowledged messages, at least 1.
-    #[must_use]
     pub fn size(&self) -> usize {
         self.size.into()
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() - usize::from(self.ended)
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    #[must_use]
     #[inline]
     pub fn is_full(&self) -> bool {
         self.used >= self.size

@@ -198,7 +198,6 @@ impl Flags {
 
 impl Conn {
     /// A connection that was just accepted.
-    #[must_use]
     pub fn new(io: Transport, kind: ListenerKind, id: u64, second: u32) -> Conn {
         Conn {
             io,
@@ -240,14 +239,12 @@ impl Conn {
 
     /// Whether it is notified of records that it will not get; Redis clients are if they requested positions.
     #[inline]
-    #[must_use]
     pub fn hears_of_gaps(&self) -> bool {
         self.session.browser().is_some() || self.session.is_events() || self.flags.any(Flags::POSITIONS)
     }
 
     /// Whether it will be closed.
     #[inline]
-    #[must_use]
     pub fn is_closing(&self) -> bool {
         self.flags.any(Flags::CLOSE_NOW.or(Flags::CLOSE_SOON))
     }
@@ -259,7 +256,6 @@ impl Conn {
 
     /// Its part of the shard's sum of unfinished input, in bytes: buffers of an incomplete request head, of bytes
     /// that are not executed yet, and of a message with missing frames; and commands between MULTI and EXEC.
-    #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         let transaction = self.extra.as_ref().and_then(|extra| extra.transaction.as_ref());
         self.io.unfinished_bytes()
@@ -278,7 +274,6 @@ impl Conn {
     }
 
     /// Its identity as a publisher: the MQTT client id, the name from `CLIENT SETNAME`, or `client-` and its id.
-    #[must_use]
     pub fn publisher(&self) -> Box<str> {
         if let Some(client) = self.session.mqtt() {
             return client.machine.client_id().into();

@@ -86,7 +86,6 @@ impl Ctx {
     }
 
     /// Number of a connection's subscriptions in a namespace, on this shard.
-    #[must_use]
     pub fn subscriptions(&self, key: ConnKey, namespace: Namespace) -> usize {
         let (topics, patterns, shard) = self.broker.counts(key);
         if namespace == Namespace::Shard { shard } else { topics + patterns }

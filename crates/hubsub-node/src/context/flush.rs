@@ -35,7 +35,6 @@ impl Io {
     }
 
     /// Bytes that the turn has encoded so far.
-    #[must_use]
     pub fn turn_bytes(&self) -> usize {
         self.arenas.iter().map(Vec::len).sum::<usize>() + self.frame_bytes
     }

@@ -35,13 +35,11 @@ pub struct InternalClient {
 }
 
 impl InternalClient {
-    #[must_use]
     pub fn has_work(&self) -> bool {
         !self.events.is_empty()
     }
 
     /// Whether the reply to such a request is awaited.
-    #[must_use]
     pub fn awaits(&self, is_such: impl Fn(&Asked) -> bool) -> bool {
         self.asked.values().any(is_such)
     }
@@ -59,7 +57,6 @@ impl InternalClient {
     }
 
     /// Whether `conn` is the internal client's slot.
-    #[must_use]
     pub fn is_at(&self, conn: u32) -> bool {
         self.key.is_some_and(|key| key.index == conn)
     }

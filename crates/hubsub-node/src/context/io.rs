@@ -145,7 +145,6 @@ pub struct Io {
 const OUTPUT_BYTES: usize = 512;
 
 impl Io {
-    #[must_use]
     pub fn new(info: Arc<NodeInfo>, limits: Limits, now: Now, mailer: Mailer<Mail>, handles: Handles) -> Io {
         let (shard, classes) = (handles.shard, Arc::clone(&handles.classes));
         let (control, lines) = (Arc::clone(&handles.control), Arc::clone(&handles.lines));
@@ -202,7 +201,6 @@ impl Io {
     }
 
     /// The node's clock, in s.
-    #[must_use]
     pub fn second(&self) -> u32 {
         (self.now.mono_ms / 1000) as u32
     }
@@ -288,7 +286,6 @@ impl Io {
     }
 
     /// Memory of idle outputs and arenas, in bytes.
-    #[must_use]
     pub fn pool_bytes(&self) -> usize {
         self.pool.len() * OUTPUT_BYTES + self.arenas.iter().map(Vec::capacity).sum::<usize>()
     }

@@ -108,7 +108,6 @@ impl Io {
     }
 
     /// A ticket for the slot that the next `wait` of this connection opens.
-    #[must_use]
     pub fn ticket(&self, key: ConnKey) -> Ticket {
         let output = self.conns.get(key).and_then(|c| c.output.as_ref());
         let slot = output.map_or(0, |o| o.next_slot());
@@ -176,7 +175,6 @@ impl Io {
     }
 
     /// Whether records for this connection are held back.
-    #[must_use]
     pub fn holds(&self, key: ConnKey) -> bool {
         self.conns.get(key).and_then(|c| c.output.as_ref()).is_some_and(|o| o.held.is_some())
     }

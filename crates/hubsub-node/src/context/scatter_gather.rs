@@ -70,7 +70,6 @@ pub struct ScatterGather {
 
 impl ScatterGather {
     /// Whether no response is awaited.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.batches.is_empty()
     }

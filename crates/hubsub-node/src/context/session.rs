@@ -37,7 +37,6 @@ impl Session {
 
     /// The MQTT client, once it has sent its CONNECT.
     #[inline]
-    #[must_use]
     pub fn mqtt(&self) -> Option<&Client> {
         if let Session::Mqtt(_, client) = self { client.as_deref() } else { None }
     }
@@ -50,7 +49,6 @@ impl Session {
 
     /// Whether records of an MQTT client take the fast path.
     #[inline]
-    #[must_use]
     pub fn plain(&self) -> Plain {
         if let Session::Mqtt(plain, _) = self { *plain } else { Plain::No }
     }
@@ -74,7 +72,6 @@ impl Session {
 
     /// The browser, once it is admitted.
     #[inline]
-    #[must_use]
     pub fn browser(&self) -> Option<&Browser> {
         if let Session::Phoenix(_, browser) = self { browser.as_deref() } else { None }
     }
@@ -86,34 +83,29 @@ impl Session {
     }
 
     #[inline]
-    #[must_use]
     pub fn is_mqtt(&self) -> bool {
         matches!(self, Session::Mqtt(..))
     }
 
     #[inline]
-    #[must_use]
     pub fn is_events(&self) -> bool {
         matches!(self, Session::Events)
     }
 
     /// Whether it is an HTTP request that awaits its response.
     #[inline]
-    #[must_use]
     pub fn awaits_answer(&self) -> bool {
         matches!(self, Session::Http(true))
     }
 
     /// The RESP version; that of an error before the protocol is known, too.
     #[inline]
-    #[must_use]
     pub fn proto(&self) -> Proto {
         if let Session::Redis(proto) = self { *proto } else { Proto::Resp2 }
     }
 
     /// The encoding of messages to it, if it is not an MQTT client.
     #[inline]
-    #[must_use]
     pub fn dialect(&self) -> Dialect {
         match self {
             Session::Phoenix(version, _) => Dialect::Phoenix(*version),
@@ -124,7 +116,6 @@ impl Session {
     }
 
     /// The name of the protocol, with the version.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Session::Redis(Proto::Resp2) => "resp2",
@@ -142,7 +133,6 @@ impl Session {
     }
 
     /// Whether the client was sent the reason why its connection ends.
-    #[must_use]
     pub fn was_told(&self) -> bool {
         match self {
             Session::Redis(_) => false,

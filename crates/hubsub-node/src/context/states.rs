@@ -53,7 +53,6 @@ pub struct States {
 }
 
 impl States {
-    #[must_use]
     pub fn new(info: &NodeInfo, limits: &Limits, shards: u16, handles: Handles) -> States {
         let Handles { shard, of_links: control, metrics, log, store, peer_table, .. } = handles;
         let of_links = (crate::link::limits(limits), crate::link::timing(limits));

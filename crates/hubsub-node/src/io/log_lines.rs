@@ -137,7 +137,6 @@ impl LogLines {
     }
 
     /// Takes up to `lines_max` lines, oldest first.
-    #[must_use]
     pub fn drain(&self, lines_max: usize) -> Vec<Line> {
         let mut queue = self.lock();
         let count = queue.lines.len().min(lines_max);

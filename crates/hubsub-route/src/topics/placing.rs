@@ -56,7 +56,6 @@ impl Topics {
     }
 
     /// Removes a room's place, which has to be requested again. None: the class has a ring.
-    #[must_use]
     pub fn forget_place(&self, class: ClassIndex, room: &[u8]) -> Option<Change> {
         let is_asked = self.hubs.placement.places().is_some_and(|places| places.is_asked(class));
         if is_asked { self.hubs.placement.move_room(class, room, None) } else { None }

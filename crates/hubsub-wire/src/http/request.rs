@@ -37,19 +37,16 @@ impl<'a> Request<'a> {
     }
 
     /// The value of a field that occurs exactly once.
-    #[must_use]
     pub fn field(&self, name: &'static str) -> Option<&'a str> {
         self.head.single(name)
     }
 
     /// Whether it requests an upgrade, for example to a WebSocket.
-    #[must_use]
     pub fn is_upgrade(&self) -> bool {
         self.head.values("Upgrade").next().is_some()
     }
 
     /// Whether the client requests that the connection closes after the response.
-    #[must_use]
     pub fn is_last(&self) -> bool {
         self.head.lists("Connection", "close")
     }

@@ -42,7 +42,6 @@ pub struct Breaker {
 
 impl Breaker {
     /// A closed breaker. Different seeds give different waits.
-    #[must_use]
     pub fn new(limits: &LinkLimits, seed: u64) -> Breaker {
         Breaker {
             state: State::Closed,
@@ -54,7 +53,6 @@ impl Breaker {
         }
     }
 
-    #[must_use]
     pub fn state(&self) -> State {
         self.state
     }

@@ -40,7 +40,6 @@ impl Clock {
         self.next = (self.next + 1) % SAMPLES;
     }
 
-    #[must_use]
     pub fn offset(&self) -> Option<Offset> {
         self.samples.iter().flatten().min_by_key(|sample| sample.round_trip_us).copied()
     }

@@ -39,7 +39,6 @@ pub enum End {
 
 impl End {
     /// The refusal for the breaker, if one side refused the other.
-    #[must_use]
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             End::Refused(refusal, _) => Some(*refusal),

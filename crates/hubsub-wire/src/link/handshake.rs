@@ -37,7 +37,6 @@ pub struct Secret(Box<[u8]>);
 
 impl Secret {
     /// With an empty secret any node with the cluster's name is accepted.
-    #[must_use]
     pub fn new(bytes: &[u8]) -> Secret {
         Secret(bytes.into())
     }
@@ -50,13 +49,11 @@ impl Secret {
     }
 
     /// Proof of knowing the secret. The coordinator's nodes also use it, with labels of their own.
-    #[must_use]
     pub fn prove(&self, label: &str, frames: &[u8]) -> [u8; 32] {
         self.mac(label, frames).finalize().into_bytes().into()
     }
 
     /// Checks a proof in constant time.
-    #[must_use]
     pub fn is_proved(&self, label: &str, frames: &[u8], proof: &[u8]) -> bool {
         self.mac(label, frames).verify_slice(proof).is_ok()
     }
@@ -206,7 +203,6 @@ impl Handshake {
     }
 
     /// Dialer: whether it has sent its proof, so that the peer decides now.
-    #[must_use]
     pub fn is_to_be_welcomed(&self) -> bool {
         matches!(self.state, State::Welcome(_))
     }

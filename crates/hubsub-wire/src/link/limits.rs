@@ -58,7 +58,6 @@ impl Default for LinkLimits {
 
 impl LinkLimits {
     /// Why its limits are inconsistent, if they are.
-    #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {
         let redial_fits = 0 < self.redial_ms_min && self.redial_ms_min <= self.redial_ms_max;
         let rules = [

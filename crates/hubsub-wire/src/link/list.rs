@@ -14,12 +14,10 @@ enum Values<'a, T> {
 }
 
 impl<'a, T: Field<'a> + Copy> List<'a, T> {
-    #[must_use]
     pub fn new(values: &'a [T]) -> List<'a, T> {
         List(Values::Own(values))
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {
             Values::Own(values) => values.len(),
@@ -27,7 +25,6 @@ impl<'a, T: Field<'a> + Copy> List<'a, T> {
         }
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -268,7 +268,6 @@ impl Link {
     }
 
     /// Whether a frame of this lane is sent at once; else a leader lets this node catch up.
-    #[must_use]
     pub fn flows(&self, lane: Lane) -> bool {
         matches!(self.phase, Phase::Up(_)) && lane.index().is_some_and(|index| self.out.passes(index))
     }
@@ -285,7 +284,6 @@ impl Link {
         }
     }
 
-    #[must_use]
     pub fn output(&self) -> &[u8] {
         self.out.as_slice()
     }
@@ -331,7 +329,6 @@ impl Link {
     }
 
     /// When `tick` must be called, in µs.
-    #[must_use]
     pub fn wake_at(&self) -> u64 {
         let limits = &self.limits;
         match self.phase {
@@ -386,7 +383,6 @@ impl Link {
         self.out.close();
     }
 
-    #[must_use]
     pub fn peer(&self) -> Option<&Peer> {
         if let Phase::Up(peer) = &self.phase { Some(peer) } else { None }
     }
@@ -396,7 +392,6 @@ impl Link {
         self.out.status = status;
     }
 
-    #[must_use]
     pub fn peer_status(&self) -> Status {
         self.peer_status
     }
@@ -411,29 +406,24 @@ impl Link {
         std::mem::take(&mut self.is_pinged).then_some(self.peer_status)
     }
 
-    #[must_use]
     pub fn is_suspected(&self) -> bool {
         self.suspected_us.is_some()
     }
 
     /// When bytes were last received, on this node's monotonic clock in µs.
-    #[must_use]
     pub fn heard_us(&self) -> u64 {
         self.heard_us
     }
 
-    #[must_use]
     pub fn offset(&self) -> Option<Offset> {
         self.clock.offset()
     }
 
-    #[must_use]
     pub fn counters(&self) -> Counters {
         self.out.counters
     }
 
     /// Queued bytes: output, then lanes in the order of [`Lane::OF_OWNER`].
-    #[must_use]
     pub fn waiting(&self) -> [usize; 4] {
         self.out.waiting()
     }

@@ -83,7 +83,6 @@ impl Decoder {
     }
 
     /// MQTT version of the connection, once known.
-    #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.version
     }
@@ -112,7 +111,6 @@ impl Decoder {
     /// Fast path for the usual packet: the complete PUBLISH at the start of the input, and its length. `None`
     /// for anything else, which [`Decoder::decode`] handles.
     #[inline]
-    #[must_use]
     pub fn publish<'a>(&self, input: &'a [u8], limits: &DecodeLimits) -> Option<(Publish<'a>, usize)> {
         let (&first, rest) = input.split_first()?;
         if first >> 4 != kind::PUBLISH || !self.begun || self.payload_left > 0 {

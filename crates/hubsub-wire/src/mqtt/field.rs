@@ -189,7 +189,6 @@ pub struct SubscriptionId(NonZeroU32);
 
 impl SubscriptionId {
     /// `None` if the number is out of range.
-    #[must_use]
     pub fn new(number: u32) -> Option<SubscriptionId> {
         NonZeroU32::new(number).filter(|number| number.get() <= SHORT_MAX).map(SubscriptionId)
     }

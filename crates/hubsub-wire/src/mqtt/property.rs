@@ -63,12 +63,10 @@ macro_rules! properties {
         }
 
         impl<'a> Property<'a> {
-            #[must_use]
             pub fn id(&self) -> u8 {
                 match self { $(Property::$name(_) => $id,)+ }
             }
 
-            #[must_use]
             pub fn fits(&self, place: Place) -> bool {
                 places(self.id()).is_some_and(|places| places & place.0 != 0)
             }
@@ -280,7 +278,6 @@ impl PropertyList {
         }
     }
 
-    #[must_use]
     pub fn as_properties(&self) -> Properties<'_> {
         Properties(&self.0)
     }

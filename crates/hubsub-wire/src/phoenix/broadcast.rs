@@ -28,7 +28,6 @@ pub struct Encoded {
 
 impl Broadcast<'_> {
     /// WebSocket message kind. Bytes become base64 where the version or a field allows no binary message.
-    #[must_use]
     pub fn kind(&self, version: Version) -> Kind {
         let fits = self.topic.len() <= FIELD_BYTES_MAX && self.event.len() <= FIELD_BYTES_MAX;
         match self.payload {
@@ -38,7 +37,6 @@ impl Broadcast<'_> {
     }
 
     /// Bytes that [`write`](Broadcast::write) appends, for the frame header before it.
-    #[must_use]
     pub fn bytes(&self, version: Version) -> usize {
         if self.kind(version) == Kind::Binary {
             return 3 + self.topic.len() + self.event.len() + self.payload.as_bytes().len();

@@ -67,7 +67,6 @@ impl<'a> Ref<'a> {
         }
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }

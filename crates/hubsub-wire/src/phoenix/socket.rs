@@ -39,7 +39,6 @@ pub struct Rules {
 
 impl Rules {
     /// Whether browsers may join a topic, or read it in another way.
-    #[must_use]
     pub fn opens(&self, topic: &[u8]) -> bool {
         self.topics.iter().any(|pattern| pattern.matches(topic))
     }
@@ -132,12 +131,10 @@ struct Channel {
 }
 
 impl Socket {
-    #[must_use]
     pub fn new(version: Version, now_ms: u64) -> Socket {
         Socket { version, channels: Vec::new(), heard_ms: now_ms, joins: (0, 0) }
     }
 
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
@@ -276,7 +273,6 @@ impl Socket {
     }
 
     /// The join_ref of a joined channel, for messages that carry it.
-    #[must_use]
     pub fn join_ref(&self, topic: &str) -> Option<&Ref<'static>> {
         let at = self.find(topic).ok()?;
         self.channels[at].join_ref.as_ref()
@@ -293,7 +289,6 @@ impl Socket {
 
     /// When the client will have been silent for too long. The owner ignores this while it does not read, as
     /// it must while a message waits, and calls [`heard`](Socket::heard) when it reads again.
-    #[must_use]
     pub fn silent_at_ms(&self, rules: &Rules) -> u64 {
         self.heard_ms.saturating_add(rules.silence_ms_max)
     }

@@ -201,7 +201,6 @@ impl Decoder {
         }
     }
 
-    #[must_use]
     pub fn argc(&self) -> usize {
         self.args.len()
     }
@@ -220,13 +219,11 @@ impl Decoder {
 
     /// After `Incomplete`: the length of input that the next call needs; 0 after a complete frame. It may be
     /// a length that the peer only announced: read up to it, but allocate only for received bytes.
-    #[must_use]
     pub fn needed(&self) -> usize {
         self.needed
     }
 
     /// After `Incomplete`: the length of the whole frame if its last argument has begun; else 0.
-    #[must_use]
     pub fn frame_len(&self) -> usize {
         if self.args_left == 1 { self.body_end } else { 0 }
     }

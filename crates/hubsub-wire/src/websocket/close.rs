@@ -22,7 +22,6 @@ impl CloseCode {
 
     /// `None` unless the code may be sent: a registered one (not 1004, 1005, 1006, 1015), a library's (3000
     /// to 3999) or an application's (4000 to 4999).
-    #[must_use]
     pub fn new(number: u16) -> Option<CloseCode> {
         matches!(number, 1000..=1003 | 1007..=1014 | 3000..=4999).then_some(CloseCode(number))
     }

@@ -79,7 +79,6 @@ pub struct Decoder {
 
 impl Decoder {
     /// A decoder for frames of that side, after the handshake.
-    #[must_use]
     pub fn new(from: Peer) -> Decoder {
         let (mask, frame_left, fin, message, message_bytes) = ([0; 4], 0, true, None, 0);
         let (utf8, closed) = (Utf8::default(), false);

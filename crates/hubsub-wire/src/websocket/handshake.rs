@@ -99,7 +99,6 @@ impl<'a> Request<'a> {
         self.head.list("Sec-WebSocket-Protocol")
     }
 
-    #[must_use]
     pub fn choose_subprotocol(&self, spoken: &[&'static str]) -> Option<&'static str> {
         self.subprotocols().find_map(|offered| spoken.iter().copied().find(|&word| word == offered))
     }

@@ -32,7 +32,6 @@ impl Broker {
     /// Removes the unused rooms from the table of the hub's class; returns the class and the changes. No
     /// other thread changes the table meanwhile, and all shards of the node are notified of these changes
     /// ([`Broker::rooms_placed`]) before later ones.
-    #[must_use]
     pub fn give_up_rooms(&self, of: (HubId, Term), rooms: Vec<Box<[u8]>>, sink: &impl Sink) -> Changed {
         let Some(slot) = self.relay.slot_of(of.0) else { return (0, Vec::new()) };
         let class = self.relay.hub(slot).class;
