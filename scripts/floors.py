@@ -5,10 +5,10 @@ a file uses files of its own folder and of folders on lower floors only.
 
 The largest circle of files in any crate is at most 10. `scripts/floors.toml` has a table per crate, under its path:
 `circle`, the number of files in its largest circle of uses; and, if its folders are on floors: `floors` from the lowest
-up, each a list of folders, where `*/NAME` is that part of each folder (`FOLDER/NAME.rs`, `FOLDER/NAME/…`); the `homes`
-of files that are not in their folder yet; and the exceptions: `uses`, `FROM -> TO` for a use of a file on the same
-floor or above; `impls`, `FILE: TYPE` for methods of a type that another folder defines. `circle` and the exceptions
-only ever shrink: an entry that is no longer needed fails the check too, and `--write` only removes.
+up, each a list of folders, where `*/NAME` is that part of each folder (`FOLDER/NAME.rs`, `FOLDER/NAME/…`); and the
+exceptions: `uses`, `FROM -> TO` for a use of a file on the same floor or above; `impls`, `FILE: TYPE` for methods of a
+type that another folder defines. `circle` and the exceptions only ever shrink: an entry that is no longer needed fails
+the check too, and `--write` only removes.
 
 Uses are paths in `use` trees and in code, by `crate::`, `super::` or an imported module; a re-export counts as a use
 of the file that it leads to. Code of tests is left out. Needs Python 3.11 and no package.
@@ -225,12 +225,9 @@ class House:
 
     crate: Crate
     floors: list[list[str]] = field(default_factory=list)
-    homes: dict[str, str] = field(default_factory=dict)
 
     def folder(self, file: str) -> str:
         """The folder of a file; `FOLDER/PART` if that part has a floor of its own."""
-        if file in self.homes:
-            return self.homes[file]
         top, *rest = file.removesuffix(".rs").split("/")
         return f"{top}/{rest[0]}" if rest and self._has(f"*/{rest[0]}") else top
 
@@ -300,12 +297,6 @@ def shown(path: str, house: House, table: Mapping[str, Any]) -> str:
     lines += ["]", circle]
     for name, found in (("uses", house.uses_up()), ("impls", house.impls_elsewhere())):
         lines += [f"{name} = [", *(f'    "{one}",' for one in sorted(found & set(table.get(name, ())))), "]"]
-    lines += [f'["{path}".homes]']
-    lines += [
-        f'"{file}" = "{folder}"'
-        for file, folder in sorted(house.homes.items())
-        if file in house.crate.sources
-    ]
     return "\n".join(lines) + "\n"
 
 
@@ -342,10 +333,7 @@ def main(args: list[str]) -> int:
     listed = tomllib.loads(given.file.read_text())
     found = sorted(source.parent.relative_to(root).as_posix() for source in root.glob("crates/*/src"))
     tables: dict[str, dict[str, Any]] = {path: {} for path in found} | listed
-    houses = {
-        path: House(Crate.read(root / path), table.get("floors", []), table.get("homes", {}))
-        for path, table in tables.items()
-    }
+    houses = {path: House(Crate.read(root / path), table.get("floors", [])) for path, table in tables.items()}
     if given.write:
         given.file.write_text("\n".join(shown(path, houses[path], listed[path]) for path in listed))
     if given.picture:

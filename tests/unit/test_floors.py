@@ -27,12 +27,12 @@ def script() -> Any:
 def house(script: Any, tmp_path: Path) -> Any:
     """`house({"io.rs": "…"})`: a crate of these files below `src`."""
 
-    def build(files: dict[str, str], **homes: str) -> Any:
+    def build(files: dict[str, str]) -> Any:
         for name, text in files.items():
             file = tmp_path / "src" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        return script.House(script.Crate.read(tmp_path), FLOORS, homes)
+        return script.House(script.Crate.read(tmp_path), FLOORS)
 
     return build
 
@@ -68,7 +68,7 @@ def test_folders_of_one_floor_use_each_other_only_by_permission(script: Any, hou
 
 def test_a_re_export_is_a_use_of_the_file_that_it_leads_to(house: Any) -> None:
     files = {"io.rs": "use crate::Turn;", "lib.rs": "pub use shard::Turn;", "shard.rs": "pub struct Turn;"}
-    assert house(files, **{"lib.rs": "shard"}).crate.uses["io.rs"] == {"shard.rs"}
+    assert house(files).crate.uses["io.rs"] == {"shard.rs"}
 
 
 def test_comments_and_tests_use_what_they_want(house: Any) -> None:

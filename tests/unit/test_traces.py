@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from hubsub.api.traces import KINDS, Part, Parts, Step, first_steps, join
+from itertools import accumulate
+
+import msgspec
+
+from hubsub.api.traces import KINDS, Part, Parts, Step, first_records, join
 from hubsub.cli.trace import TEXTS, _row
 
 
@@ -64,10 +68,16 @@ def test_steps_of_one_microsecond_are_in_the_order_in_which_they_happen() -> Non
     assert list(TEXTS) == list(KINDS)
 
 
-def test_a_part_has_the_first_records_whose_steps_fit() -> None:
+def test_a_part_has_the_first_records_that_fit() -> None:
     records = [whole(position) for position in ("1-10", "1-9", "1-11")]
-    found = [[record.position for record in first_steps(records, most)] for most in (1, 2, 3, 4, 5, 6, 7)]
-    assert found == [[], ["1-9"], ["1-9"], *[["1-9", "1-10"]] * 2, *[["1-9", "1-10", "1-11"]] * 2]
+    one, two, all_three = accumulate(
+        len(msgspec.json.encode(whole(position))) for position in ("1-9", "1-10", "1-11")
+    )
+    cases = {0: ([], (1, 8)), one - 1: ([], (1, 8)), one: (["1-9"], (1, 9)), two: (["1-9", "1-10"], (1, 10))}
+    cases |= {all_three - 1: cases[two], all_three: (["1-9", "1-10", "1-11"], None)}
+    for most, expected in cases.items():
+        first, until = first_records(records, most)
+        assert ([record.position for record in first], until) == expected
 
 
 def test_a_line_has_the_time_since_the_first_step_the_place_and_the_peer() -> None:

@@ -185,3 +185,10 @@ pub struct RecordView<'a> {
     /// Its class's policy for a connection at its output limit.
     pub on_slow: OnSlow,
 }
+
+impl<'a> RecordView<'a> {
+    /// The value of the first header of this name.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        self.headers.iter().find(|(of, _)| **of == *name).map(|(_, value)| &**value)
+    }
+}

@@ -1,4 +1,4 @@
-//! What a session is beyond its machine: messages in flight, cursors, persistence, timers. It is beside the
+//! A session apart from its machine: messages in flight, cursors, persistence, timers. It is beside the
 //! machine of its connection ([`Client`](super::client::Client)) or offline
 //! ([`OfflineSession`](super::offline::OfflineSession)).
 //!

@@ -75,7 +75,7 @@ pub struct Bounds {
     pub records: usize,
     /// Time from its start to its deadline, in ms.
     pub ms: u64,
-    /// It follows about one record in so many, all shards the same ones; 0 and 1: every record.
+    /// Sampling: it follows about one record in this number, and all shards choose the same ones. 0 and 1: every record.
     pub every: u64,
 }
 

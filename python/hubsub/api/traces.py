@@ -27,6 +27,7 @@ from hubsub.api.others import Reply
 from hubsub.api.params import check_length, name, optional_number, path_id
 from hubsub.api.routes import Param, Routes
 from hubsub.api.state import State
+from hubsub.control.cluster.plane import RPC_BYTES_MAX
 from hubsub.errors import BadRequestError, HubSubError, TooManyTracesError
 from hubsub.names import text_of
 
@@ -37,11 +38,11 @@ POLL_S = 0.1
 FULL_S = 0.5
 """Time from which a shard is full until the next sample: responses in flight may complete its records."""
 SLACK = 50
-"""Each shard follows so many more records: it does not know which of them the others follow."""
+"""Additional records that each shard follows: it does not know which ones the others follow."""
 SAMPLES = (1, 16, 256, 4096)
-"""About one record in so many is followed: the next sample once shards are full with different records."""
-PART_STEPS_MAX = 2_000
-"""Steps of a node's part, so that it fits into a message of a link (`RPC_BYTES_MAX`)."""
+"""Sampling: about one record in N is followed. The next N is used where the shards were full of different records."""
+PART_BYTES_MAX = RPC_BYTES_MAX // 2
+"""Bytes of the records in a node's part, so that its encoding fits into a message of a link."""
 KINDS = (
     *("received", "waits", "sent_to_shard", "sent_to_leader", "from_shard", "from_node", "logged", "synced"),
     *("committed", "sent_to_node", "from_leader", "delivered", "answered", "acknowledged"),
@@ -138,11 +139,17 @@ def join(parts: Parts, records: int) -> list[TracedRecord]:
     return sorted((record for record in whole if after < _order(record) <= until), key=_order)[:records]
 
 
-def first_steps(records: Iterable[Part], steps: int) -> list[Part]:
-    """The records that have at most so many steps in all, in order of position."""
+def first_records(records: Iterable[Part], bytes_max: int) -> tuple[list[Part], tuple[int, int] | None]:
+    """The first records by position that are encoded in so many bytes, and the position up to which they are complete;
+    None: no record is left out.
+    """
     ordered = sorted(records, key=_order)
-    sums = accumulate(len(record.steps) for record in ordered)
-    return [record for record, total in zip(ordered, sums, strict=True) if total <= steps]
+    sums = accumulate(len(msgspec.json.encode(record)) for record in ordered)
+    first = [record for record, total in zip(ordered, sums, strict=True) if total <= bytes_max]
+    if len(first) == len(ordered):
+        return first, None
+    epoch, seq = _order(ordered[len(first)])
+    return first, (epoch, seq - 1)
 
 
 def _order(record: Part | TracedRecord) -> tuple[int, int]:
@@ -236,10 +243,10 @@ async def _parts(state: State, trace: int) -> Parts:
                 peer_shard=step.peer_shard,
             )
         )
-    first = first_steps(records.values(), PART_STEPS_MAX)
+    first, until = first_records(records.values(), PART_BYTES_MAX)
     own = Parts(after=traced.after, until=traced.until, is_full=traced.is_full, records=first)
-    if 0 < len(first) < len(records):
-        own.add(Parts(until=_order(first[-1]), records=[]))
+    if until is not None:
+        own.add(Parts(until=until, records=[]))
     return own
 
 

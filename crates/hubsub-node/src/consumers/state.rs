@@ -1,4 +1,4 @@
-//! What is asked about the consumers of groups.
+//! Requests about the consumers of groups, and their origins.
 
 use hubsub_route::Record;
 use hubsub_types::{ErrorCode, Position};

@@ -1,4 +1,4 @@
-//! What a connection speaks, with the state of its session.
+//! The protocol of a connection, with the state of its session.
 
 use crate::io::listener::ListenerKind;
 use crate::phoenix::state::Client as Browser;

@@ -1,4 +1,4 @@
-//! What a shard remembers of HTTP clients.
+//! The state of HTTP clients on a shard.
 
 /// The state of HTTP on a shard, apart from its connections.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! What a data plane is made of, without a protocol and without state of its own: sockets and how they are accepted,
+//! The parts of a data plane, without a protocol and without a state of their own: sockets and how they are accepted,
 //! the output of a connection, mailboxes and timers, metrics and log lines. [`crate::context`] puts it together.
 
 pub(crate) mod access;

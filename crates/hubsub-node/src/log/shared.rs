@@ -1,4 +1,4 @@
-//! What the log's threads share: their settings, the log's state, and who is notified of it.
+//! The data that the log's threads share: their settings, the log's state, and who is notified of it.
 
 use super::archive::Keeping;
 use super::events::Event;

@@ -1,4 +1,4 @@
-//! What a shard remembers of browsers, and mail about their long polls.
+//! The state of browsers on a shard, and mail about their long polls.
 
 use crate::io::node_info::NodeInfo;
 use crate::io::transport::Asker;

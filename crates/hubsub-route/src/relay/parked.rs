@@ -1,4 +1,4 @@
-//! What waits for the leader of a hub or for the place of a room, as plain data, and how much of it there is.
+//! Requests that wait for the leader of a hub or for the place of a room, as plain data, and their number and bytes.
 
 use crate::requests::{Ask, Attach, HistoryQuery, RowsAsk, Ticket};
 use crate::rooms::TopicKey;

@@ -1,4 +1,4 @@
-//! What waits on a home shard for the leader of a hub: publishes, reads and requests about rooms.
+//! Publishes, reads and requests about rooms that wait on a home shard for the leader of their hub.
 //!
 //! Invariants: `parked` is the number and memory of waiting publishes and requests, of all hubs; publishes of a hub
 //! wait in the order of their numbers.

@@ -11,14 +11,10 @@ use hubsub_wire::websocket::{Kind, Opcode, write_frame, write_frame_header};
 /// Appends a record in the encoding of all browsers of a version, with its position for those that asked for
 /// positions.
 pub fn encode(out: &mut Vec<u8>, version: Version, record: &RecordView<'_>, position: Option<Position>) {
-    let header = |wanted: &str| {
-        let found = record.headers.iter().find(|(name, _)| **name == *wanted);
-        found.map(|(_, value)| &**value)
-    };
     let mut made = Vec::new();
-    let form = header(FORM_HEADER).and_then(Form::named);
+    let form = record.header(FORM_HEADER).and_then(Form::named);
     let payload = Payload::of_record(record.payload, form, &mut made);
-    let event = record_event(header(EVENT_HEADER));
+    let event = record_event(record.header(EVENT_HEADER));
     let position = position.map(|position| position.to_string());
     write_broadcast(out, version, record.topic, |topic| Broadcast {
         topic,

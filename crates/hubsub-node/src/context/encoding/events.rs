@@ -7,14 +7,10 @@ use hubsub_wire::phoenix::{EVENT_HEADER, FORM_HEADER, Form, Payload};
 
 /// Appends a record in the encoding of all streams.
 pub fn encode(out: &mut Vec<u8>, record: &RecordView<'_>) {
-    let header = |wanted: &str| {
-        let found = record.headers.iter().find(|(name, _)| **name == *wanted);
-        found.map(|(_, value)| &**value)
-    };
     let mut made = Vec::new();
-    let form = header(FORM_HEADER).and_then(Form::named);
+    let form = record.header(FORM_HEADER).and_then(Form::named);
     let payload = Payload::of_record(record.payload, form, &mut made);
-    write_record(out, record.position, record_event(header(EVENT_HEADER)), payload);
+    write_record(out, record.position, record_event(record.header(EVENT_HEADER)), payload);
 }
 
 /// Appends a notice of records that the stream will not get.

@@ -1,4 +1,4 @@
-//! What shard 0 publishes of leader leases and of ready processes. The control plane reads both at any time.
+//! Snapshots of leader leases and of ready processes, which shard 0 publishes and the control plane reads at any time.
 
 use hubsub_lead::{Process, Snapshot};
 use hubsub_types::NodeId;
