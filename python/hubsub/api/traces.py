@@ -109,7 +109,9 @@ class Trace(Struct, kw_only=True):
     """The followed records, in order of position."""
 
     topic: str
-    sample: Annotated[int, Meta(description="About one record in so many was followed; 1: every record.")]
+    sample: Annotated[
+        int, Meta(description="Sampling: about one record in this number was followed; 1: every record.")
+    ]
     records: list[TracedRecord]
 
 
@@ -140,7 +142,7 @@ def join(parts: Parts, records: int) -> list[TracedRecord]:
 
 
 def first_records(records: Iterable[Part], bytes_max: int) -> tuple[list[Part], tuple[int, int] | None]:
-    """The first records by position that are encoded in so many bytes, and the position up to which they are complete;
+    """The first records by position that fit into `bytes_max`, encoded, and the position up to which they are complete;
     None: no record is left out.
     """
     ordered = sorted(records, key=_order)
@@ -267,7 +269,13 @@ TOPIC = Param("topic", "The topic, without wildcards.", min_length=1, required=T
     "Follows the next records of a topic: the time and place of each step, on all nodes",
     (
         TOPIC,
-        Param("records", "Ends after so many; default 10.", "integer", minimum=1, maximum=RECORDS_MAX),
+        Param(
+            "records",
+            "Ends after this number of records; default 10.",
+            "integer",
+            minimum=1,
+            maximum=RECORDS_MAX,
+        ),
         Param("wait_ms", "Ends after this time; default 10 s.", "integer", minimum=1, maximum=WAIT_MS_MAX),
     ),
     answer=(Trace,),
@@ -325,9 +333,21 @@ async def _follow(
     "Starts a node's part of a trace, and opens it the second time; /v1/trace does so on all nodes",
     (
         TOPIC,
-        Param("records", "Follows so many.", "integer", minimum=1, maximum=RECORDS_MAX + SLACK),
-        Param("ms", "For so long.", "integer", minimum=1, maximum=WAIT_MS_MAX),
-        Param("sample", "About one record in so many; default 1.", "integer", minimum=1, maximum=SAMPLES[-1]),
+        Param(
+            "records",
+            "Maximum number of records to follow.",
+            "integer",
+            minimum=1,
+            maximum=RECORDS_MAX + SLACK,
+        ),
+        Param("ms", "Time limit.", "integer", minimum=1, maximum=WAIT_MS_MAX),
+        Param(
+            "sample",
+            "Sampling: about one record in this number is followed; default 1.",
+            "integer",
+            minimum=1,
+            maximum=SAMPLES[-1],
+        ),
     ),
     status=204,
     errors=("too_many_traces", "topic_length"),

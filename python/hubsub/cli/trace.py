@@ -30,8 +30,8 @@ TEXTS = {
 @app.command()
 def trace(
     topic: Annotated[str, typer.Argument(help="The topic, without wildcards.", show_default=False)],
-    records: Annotated[int, typer.Option(help="Ends after so many.", min=1, max=100)] = 10,
-    wait: Annotated[float, typer.Option(help="Ends after so many seconds.", min=0.001, max=60)] = 10.0,
+    records: Annotated[int, typer.Option(help="Ends after this number of records.", min=1, max=100)] = 10,
+    wait: Annotated[float, typer.Option(help="Ends after this number of seconds.", min=0.001, max=60)] = 10.0,
     url: Url = None,
     as_json: Json = False,
 ) -> None:

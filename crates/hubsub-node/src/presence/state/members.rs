@@ -54,6 +54,8 @@ pub struct Members {
     pub lists: HashMap<Arc<[u8]>, Arc<Shown>, RandomState>,
     pub runs: BTreeMap<NodeId, u64>,
     pub occupancies: Occupancies,
+    /// Empty whenever an entry point of presence has returned. Meanwhile it has at most an entry for each watching shard
+    /// and waiting seat of the rooms that one event concerns; a seat belongs to a subscription, and those are limited.
     pub outbox: VecDeque<Out>,
     /// True while results are delivered: those that come meanwhile wait for their turn.
     pub is_delivering: bool,
